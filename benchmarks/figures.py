@@ -1,0 +1,225 @@
+"""The figures as a table: which script, with which flags, held to which bar. Pure.
+
+The bars are those of docs/benchmarks.md. pairs.py measures what stands here, table.py prints it.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+Line = dict[str, float]  # what a benchmark script printed
+Pair = dict[str, Line]  # one line of each side: "plain", "stoker", perhaps "bare"
+
+
+class How(StrEnum):
+    """What is computed from a pair, of one key."""
+
+    RATIO = "ratio"  # stoker / other
+    SPEED = "speed"  # other / stoker, for times: 2.0 is twice as fast
+    MORE = "more"  # stoker - other
+    VALUE = "value"  # stoker alone
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One number with its bar: the median over the pairs must reach it."""
+
+    key: str
+    bar: float
+    at_least: bool
+    how: How = How.RATIO
+    other: str = "plain"
+    unit: str = "x"
+    what: str = "torch"
+
+    def of(self, pair: Pair) -> float:
+        ours, theirs = pair["stoker"][self.key], pair[self.other][self.key]
+        match self.how:
+            case How.RATIO:
+                return ours / theirs
+            case How.SPEED:
+                return theirs / ours
+            case How.MORE:
+                return ours - theirs
+            case How.VALUE:
+                return ours
+
+    def covers(self, pair: Pair) -> bool:
+        """Whether both sides measured this key in that pair."""
+        return self.key in pair["stoker"] and self.key in pair[self.other]
+
+    def is_met(self, median: float) -> bool:
+        return median >= self.bar if self.at_least else median <= self.bar
+
+    def bar_text(self) -> str:
+        return f"{'>=' if self.at_least else '<='} {self.bar:g}{self.unit}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """One way to run one script; a figure has one or several."""
+
+    script: str
+    checks: tuple[Check, ...]
+    label: str = ""
+    flags: tuple[str, ...] = ()
+    quick_flags: tuple[str, ...] = ()  # come after `flags` with --quick, and win
+    tune_key: str = ""  # find the num_workers that makes this largest, for each side
+    tune_flags: tuple[str, ...] = ()
+    num_tuning_rounds: int = 2  # the best run stands for a candidate: noise only ever slows
+    ceiling: str = ""  # a script that is measured beside the two sides, as "bare"
+    watches_memory: bool = False
+    stamps_start: bool = False  # pass --started
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figure:
+    name: str
+    work: str
+    cases: tuple[Case, ...]
+    takes_turns: bool = False  # see turns.py
+    num_pairs: int = 5
+    num_quick_pairs: int = 2
+
+
+def seconds(warm_s: float, count_s: float) -> tuple[str, ...]:
+    return ("--warm-s", str(warm_s), "--count-s", str(count_s))
+
+
+def at_least(bar: float, key: str, **more: str) -> Check:
+    return Check(key=key, bar=bar, at_least=True, **more)
+
+
+def at_most(bar: float, key: str, **more: str) -> Check:
+    return Check(key=key, bar=bar, at_least=False, **more)
+
+
+def rate(script: str, key: str, bar: float) -> Case:
+    """A case of the common kind: throughput, each side with its best num_workers."""
+    return Case(
+        script=script,
+        checks=(at_least(bar, key),),
+        flags=seconds(1, 4),
+        quick_flags=seconds(0.5, 1.5),
+        tune_key=key,
+        tune_flags=seconds(0.5, 1.5),
+    )
+
+
+def gap(num_workers: int) -> Case:
+    label = f"W={num_workers}"
+    return Case(
+        script="epoch_gap.py",
+        label=label,
+        flags=("--num-workers", str(num_workers)),
+        quick_flags=("--num-gaps", "1"),
+        checks=(
+            at_most(1.0, "gap_ms", what=f"torch, {label}"),
+            at_most(100, "gap_ms", how=How.VALUE, unit=" ms", what=f"stoker, {label}"),
+        ),
+    )
+
+
+def cpu_cost(work: str) -> Case:
+    return Case(
+        script="trainer_cpu.py",
+        label=work,
+        flags=("--work", work, *seconds(1, 4)),
+        quick_flags=seconds(0.5, 1),
+        checks=(at_most(0.5, "trainer_cpu_s_per_gb", what=f"torch, {work}"),),
+    )
+
+
+def peak(keep: str) -> Case:
+    return Case(
+        script="memory.py",
+        label=f"keep {keep}",
+        flags=("--keep", keep),
+        quick_flags=("--num-rounds", "1"),
+        checks=(at_most(1.1, "peak_pss_nbytes", what=f"torch, keep {keep}"),),
+        watches_memory=True,
+    )
+
+
+IMAGES = Case(
+    script="images.py",
+    flags=seconds(1.5, 5),
+    quick_flags=seconds(0.5, 2),
+    tune_key="images_per_s",
+    tune_flags=seconds(1, 3),
+    num_tuning_rounds=1,  # each takes a minute
+    ceiling="bare_loop.py",
+    checks=(
+        at_least(1.25, "images_per_s"),
+        at_least(0.95, "images_per_s", other="bare", what="bare loop"),
+    ),
+)
+
+START = Case(
+    script="start.py",
+    stamps_start=True,
+    checks=(at_most(0.2, "start_s", how=How.MORE, unit=" s", what="more than torch"),),
+)
+
+# The loaders' names are known to many_loaders.py alone: each becomes a check like this one.
+EACH_LOADER = at_least(0.97, "", how=How.SPEED)
+MANY = Case(script="many_loaders.py", flags=("--on-demand",), checks=(EACH_LOADER,))
+
+FIGURES = {
+    figure.name: figure
+    for figure in (
+        Figure(
+            name="handover",
+            work="64 resident 3x224x224 float32 samples, default_collate: 38.5 MB a batch",
+            cases=(rate("handover.py", "batches_per_s", 12),),
+        ),
+        Figure(
+            name="handover-small",
+            work="10 KB batches",
+            cases=(rate("handover_small.py", "batches_per_s", 4),),
+        ),
+        Figure(
+            name="tokens",
+            work="2,048-token int64 samples, batch 32, collate only",
+            cases=(rate("tokens.py", "batches_per_s", 6),),
+        ),
+        Figure(
+            name="images",
+            work="JPEG 500x375: decode, RandomResizedCrop, flip, ToTensor, Normalize, batch 64",
+            cases=(IMAGES,),
+        ),
+        Figure(
+            name="clips",
+            work="32 uint8 frames in memory: flip, /255, resize, crop, normalise, batch 8",
+            cases=(rate("clips.py", "clips_per_s", 2),),
+        ),
+        Figure(
+            name="many-loaders",
+            work="30 small and odd loaders, each",
+            cases=(MANY,),
+            takes_turns=True,
+            num_quick_pairs=1,
+        ),
+        Figure(
+            name="epoch-gap",
+            work="last batch of an epoch to the first of the next, 1.28M (path, label) pairs",
+            cases=(gap(2), gap(8)),
+            num_quick_pairs=1,
+        ),
+        Figure(
+            name="start",
+            work="process start to first batch, same dataset",
+            cases=(START,),
+            num_pairs=11,  # single pairs differ by 0.3 s on a busy machine, more than the bar
+        ),
+        Figure(
+            name="trainer-cpu",
+            work="CPU seconds of the training process per GB delivered",
+            cases=(cpu_cost("handover"), cpu_cost("images")),
+        ),
+        Figure(
+            name="memory",
+            work="peak PSS of all processes, images; and [y for _, y in loader]",
+            cases=(peak("nothing"), peak("labels")),
+        ),
+    )
+}

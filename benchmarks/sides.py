@@ -1,0 +1,136 @@
+"""Run one side of a pair: the same script under Python, or under `stoker run`.
+
+Promise: a side starts with nothing of the side before it still running, and is killed with all
+it started when it takes too long. All its processes are found by a token in their environment,
+which forked, re-parented and setsid() children carry too.
+"""
+
+import json
+import os
+import secrets
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TOKEN_NAME = "BENCH_SIDE"
+SIDE_LIMIT_S = 300.0  # the slowest side takes half a minute
+LEAVE_LIMIT_S = 5.0  # for what a side left running
+# A scan costs 2 to 5 ms of a core for four processes of 0.5 GB; batches live for longer than this.
+PSS_EVERY_S = 0.05
+
+
+class CannotMeasureError(Exception):
+    """A side ended without its line; says which, and with what words."""
+
+
+def command(side: str, script: str, flags: tuple[str, ...]) -> list[str]:
+    plain = [sys.executable, str(HERE / script), *flags]
+    if side == "stoker":
+        return [sys.executable, "-m", "stoker", "run", "--quiet", "--", *plain]
+    return plain
+
+
+def pids_with(token: str) -> list[int]:
+    """Processes whose environment holds the token, whoever their parent is now."""
+    needle, pids = f"{TOKEN_NAME}={token}".encode(), []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and needle in (entry / "environ").read_bytes():
+                pids.append(int(entry.name))
+        except OSError:  # ended meanwhile, or not ours to read
+            continue
+    return pids
+
+
+def pss_nbytes(pid: int) -> int:
+    """Proportional set size; 0 for a process that ended."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    kilobytes = [line.split()[1] for line in text.splitlines() if line.startswith("Pss:")]
+    return int(kilobytes[0]) * 1024 if kilobytes else 0
+
+
+def end_all(token: str, limit_s: float) -> int:
+    """Wait until no process has the token, then kill what has; returns how many were killed."""
+    end_s = time.monotonic() + limit_s
+    num_killed = 0
+    for pid in pids_with(token):
+        try:
+            pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        ended = select.poll()
+        ended.register(pidfd, select.POLLIN)
+        if not ended.poll(max(0.0, end_s - time.monotonic()) * 1000):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            num_killed += 1
+            ended.poll()
+        os.close(pidfd)
+    return num_killed
+
+
+def wait_watching(process: subprocess.Popen, every_s: float, look: Callable[[], None]) -> None:
+    """Wait for the end and `look` now and then; raises TimeoutExpired past SIDE_LIMIT_S."""
+    end_s = time.monotonic() + SIDE_LIMIT_S
+    while True:
+        try:
+            process.wait(every_s)
+            return
+        except subprocess.TimeoutExpired:
+            if time.monotonic() > end_s:
+                raise
+            look()
+
+
+def last_line(text: str, what: str, errors: str) -> dict:
+    lines = [line for line in text.splitlines() if line.startswith("{")]
+    if not lines:
+        tail = "\n".join(errors.splitlines()[-12:])
+        raise CannotMeasureError(f"{what} printed no figures; its last words:\n{tail}")
+    return json.loads(lines[-1])
+
+
+def run_side(side: str, script: str, flags: tuple[str, ...], watches_memory: bool = False) -> dict:
+    """The line that the script printed, with peak_pss_nbytes if asked.
+
+    Raises CannotMeasureError when it fails, prints no line or takes longer than SIDE_LIMIT_S.
+    """
+    token, peak_nbytes = secrets.token_hex(8), 0
+
+    def look() -> None:
+        nonlocal peak_nbytes
+        if watches_memory:
+            peak_nbytes = max(peak_nbytes, sum(map(pss_nbytes, pids_with(token))))
+
+    # Files, not pipes: a process that was left behind would hold a pipe open.
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        argv, env = command(side, script, flags), {**os.environ, TOKEN_NAME: token}
+        process = subprocess.Popen(argv, stdout=out, stderr=err, env=env, start_new_session=True)
+        limit_s, late = LEAVE_LIMIT_S, ""
+        try:
+            wait_watching(process, PSS_EVERY_S if watches_memory else SIDE_LIMIT_S, look)
+        except subprocess.TimeoutExpired:
+            limit_s, late = 0.0, f" after {SIDE_LIMIT_S:.0f} s"
+        except BaseException:  # Ctrl-C: take the side with us
+            end_all(token, 0.0)
+            raise
+        num_left = end_all(token, limit_s)
+        process.wait()
+        out.seek(0)
+        err.seek(0)
+        what, errors = f"{side} side of {script} {' '.join(flags)}{late}", err.read()
+        line = last_line(out.read() if process.returncode == 0 else "", what, errors)
+    if watches_memory:
+        line["peak_pss_nbytes"] = peak_nbytes
+    if num_left:
+        print(f"  warning: {side} left {num_left} processes behind", file=sys.stderr)
+        line["num_left_behind"] = num_left
+    return line

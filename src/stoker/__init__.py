@@ -1,0 +1,11 @@
+"""Make an unmodified PyTorch training script as fast as its accelerator allows.
+
+The door: everything public is named in `__all__`; all else may change without notice.
+Importing this package never imports torch, and costs well under a millisecond.
+"""
+
+from stoker.errors import BrokenGuarantee, ConfigError, StokerError
+
+__version__ = "0.1.0"
+
+__all__ = ["BrokenGuarantee", "ConfigError", "StokerError", "__version__"]

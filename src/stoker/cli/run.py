@@ -1,0 +1,219 @@
+"""`stoker run [flags] -- COMMAND ...`: put the settings into the environment, become COMMAND.
+
+Promise: after exec nothing of this process is left: pid, signals, stdin and exit code are the
+command's own. Exit codes before that: 2 wrong flags or interpreter, 126/127 as a shell's.
+"""
+
+import os
+import sys
+from os.path import abspath, basename, dirname, isdir, isfile, join, realpath
+
+from stoker import __version__, config
+from stoker.errors import ConfigError
+
+WRONG_USE = 2
+CANNOT_EXECUTE = 126
+NOT_FOUND = 127
+_PROBE = "import stoker; print(stoker.__file__); print(stoker.__version__)"
+_TAKES_VALUE = "WX"  # python's own options that take a value, beside -c and -m
+
+
+def main(words: list[str]) -> int:
+    """Becomes the command; returns an exit code only where that is not to be."""
+    try:
+        flags, command = split(words)
+        if command is None:
+            print(help_text(), end="")
+            return 0
+        settings = config.resolve(flags, os.environ, config.from_pyproject(os.getcwd()))
+        command = completed(command)
+        check_interpreter(command)
+        if settings.report_json is not None:
+            _remove_old_reports(settings.report_json)
+    except ConfigError as error:
+        print(f"stoker: {error}", file=sys.stderr)
+        return WRONG_USE
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("STOKER_")}
+    environ |= {config.ARMED: "1", **settings.to_env()}
+    return become(command, environ)
+
+
+def split(words: list[str]) -> tuple[dict[str, str], list[str] | None]:
+    """Flags (setting name -> text) and the command; None for --help. Raises ConfigError."""
+    flags: dict[str, str] = {}
+    known = {setting.flag: setting for setting in config.SETTINGS}
+    rest = list(words)
+    while rest and rest[0].startswith("-") and rest[0] != "--":
+        word, has_value, value = rest.pop(0).partition("=")
+        if word in ("--help", "-h"):
+            return {}, None
+        if word not in known:
+            raise ConfigError(
+                f"unknown flag {word!r} before the command; stoker run --help lists the flags, "
+                "the command's own go after --"
+            )
+        if known[word].metavar and not has_value:
+            if not rest or rest[0] == "--":
+                raise ConfigError(f"{word} needs a value: {known[word].metavar}")
+            value = rest.pop(0)
+        if known[word].metavar and not value:
+            raise ConfigError(f"{word} needs a value: {known[word].metavar}; it is empty")
+        flags[known[word].name] = value or "1"
+    if rest[:1] == ["--"]:
+        rest = rest[1:]
+    if not rest:
+        raise ConfigError("no command given; write: stoker run [flags] -- python train.py")
+    return flags, rest
+
+
+def completed(command: list[str]) -> list[str]:
+    """A .py file gets this Python in front. Raises ConfigError where there is no such file."""
+    if not command[0].endswith(".py"):
+        return command
+    if not isfile(command[0]):
+        raise ConfigError(f"no such script: {command[0]!r} in {os.getcwd()}")
+    return [sys.executable, *command]
+
+
+def check_interpreter(command: list[str]) -> None:
+    """See that the command's Python imports this stoker. Raises ConfigError that names both.
+
+    A command whose interpreter cannot be told (a shell script, srun) is not checked.
+    """
+    python = interpreter_of(command)
+    if python is None:
+        return
+    if "S" in _interpreter_flags(command):
+        print(
+            "stoker: python -S skips the line that arms stoker: the run will be plain Python",
+            file=sys.stderr,
+        )
+        return
+    if _same_file(python, sys.executable):
+        return
+    import subprocess  # 5 ms, for the rarer case
+
+    ours = join(dirname(dirname(realpath(__file__))), "__init__.py")
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("STOKER_")}
+    probe = subprocess.run(
+        [python, "-c", _PROBE], capture_output=True, text=True, env=environ, check=False
+    )
+    found = probe.stdout.splitlines()
+    if probe.returncode != 0:
+        raise ConfigError(
+            f"{python} cannot import stoker, which runs from {sys.executable}; "
+            f"install it there: {python} -m pip install stoker=={__version__}"
+        )
+    if realpath(found[0]) != ours and found[1] != __version__:
+        raise ConfigError(
+            f"{python} imports stoker {found[1]} from {found[0]}, but this is stoker "
+            f"{__version__} from {ours}; install the same version in both"
+        )
+
+
+def interpreter_of(command: list[str]) -> str | None:
+    """Path of the Python that will run the command; None where that cannot be told."""
+    program = which(command[0])
+    if program is None:
+        return None
+    if basename(program).startswith(("python", "pypy")):
+        return program
+    try:
+        with open(program, "rb") as file:
+            first = file.readline(1024)
+    except OSError:
+        return None
+    if not first.startswith(b"#!"):
+        return None
+    words = first[2:].decode(errors="replace").split()
+    if len(words) > 1 and basename(words[0]) == "env":
+        words = [which(words[1]) or words[1]]
+    return words[0] if words and basename(words[0]).startswith("python") else None
+
+
+def which(program: str) -> str | None:
+    """Where the shell would find a program, as shutil.which, which costs 10 ms to import."""
+    folders = [""] if os.sep in program else os.get_exec_path()
+    for folder in folders:
+        path = join(folder, program)
+        if isfile(path) and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def _interpreter_flags(command: list[str]) -> str:
+    """Letters of the options that python itself gets."""
+    letters = ""
+    words = iter(command[1:]) if "python" in basename(command[0]) else iter(())
+    for word in words:
+        if not word.startswith("-") or word.startswith("--") or word == "-":
+            break
+        for i, letter in enumerate(word[1:], 1):
+            if letter in "cm":
+                return letters
+            if letter in _TAKES_VALUE:
+                if i == len(word) - 1:
+                    next(words, None)
+                break
+            letters += letter
+    return letters
+
+
+def _same_file(one: str, other: str) -> bool:
+    """The same path, not the same file: virtual environments share one binary."""
+    a, b = abspath(one), abspath(other)
+    return a == b or (dirname(a) == dirname(b) and realpath(a) == realpath(b))
+
+
+def _remove_old_reports(file: str) -> None:
+    """The processes of this run make them anew: FILE, and FILE of each rank."""
+    if isdir(file) or not isdir(dirname(file)):
+        raise ConfigError(f"--report-json: {file} is a folder, or lies in one that does not exist")
+    stem, suffix = os.path.splitext(basename(file))
+    rank = os.environ.get("RANK", "")
+    for name in os.listdir(dirname(file)):
+        middle = name[len(stem) + 1 : len(name) - len(suffix)]
+        is_rank = name == f"{stem}.{middle}{suffix}" and middle.isdecimal()
+        if (name == basename(file) and not rank) or (is_rank and rank in ("", middle)):
+            _unlink(join(dirname(file), name))
+
+
+def _unlink(file: str) -> None:
+    try:
+        os.unlink(file)
+    except OSError as error:
+        raise ConfigError(f"--report-json: cannot replace {file}: {error.strerror}") from None
+
+
+def become(command: list[str], environ: dict[str, str]) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # closed by whoever started us
+            stream.flush()
+    try:
+        os.execvpe(command[0], command, environ)
+    except FileNotFoundError:
+        print(f"stoker: command not found: {command[0]}", file=sys.stderr)
+        return NOT_FOUND
+    except OSError as error:
+        print(f"stoker: cannot run {command[0]}: {error.strerror}", file=sys.stderr)
+        return CANNOT_EXECUTE
+
+
+def help_text() -> str:
+    """Help, made from the settings' own declaration."""
+    lines = [
+        "usage: stoker run [flags] -- COMMAND ...",
+        "       stoker run [flags] train.py ARGS ...",
+        "",
+        "Run a command with stoker in every Python that it starts.",
+        "",
+        "  stoker run -- python train.py --epochs 3",
+        "",
+        "flags:",
+    ]
+    for setting in config.SETTINGS:
+        lines += [
+            f"  {setting.flag} {setting.metavar}".rstrip(),
+            f"      {setting.meaning} [env: {setting.variable}]",
+        ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,47 @@
+"""The only module that reads time.
+
+`Deadline` travels down through every call that may wait; no bare numbers of seconds.
+"""
+
+import functools
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+now_s = time.monotonic
+process_cpu_s = time.process_time
+
+
+def process_age_s() -> float:
+    """Seconds since this process was started, exec included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - _start_of_process_s()
+
+
+@functools.cache
+def _start_of_process_s() -> float:
+    """Source: proc(5), field 22 of /proc/self/stat, in clock ticks since boot."""
+    fields = Path("/proc/self/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
+class Deadline:
+    """A moment after which waiting ends. seconds=None never ends."""
+
+    __slots__ = ("_clock", "_end_s")
+
+    def __init__(self, seconds: float | None, clock: Callable[[], float] = now_s) -> None:
+        self._clock = clock
+        self._end_s = None if seconds is None else clock() + seconds
+
+    def left_s(self) -> float | None:
+        """Seconds left, never negative; None without an end."""
+        return None if self._end_s is None else max(0.0, self._end_s - self._clock())
+
+    def left_ms(self) -> int | None:
+        """As `left_s`, in whole milliseconds rounded up: what poll() takes."""
+        left_s = self.left_s()
+        return None if left_s is None else int(left_s * 1000 + 0.999)
+
+    def is_over(self) -> bool:
+        return self._end_s is not None and self._clock() >= self._end_s

@@ -1,0 +1,41 @@
+"""What the stream asks of whoever runs its workers.
+
+One contract suite (tests/contract/) runs on every implementation.
+"""
+
+import socket
+from dataclasses import dataclass
+from typing import Protocol
+
+from stoker.clock import Deadline
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a worker ended. code: exit status, negative for a signal, as `Process.exitcode`."""
+
+    slot: int
+    pid: int
+    code: int
+
+
+class Cluster(Protocol):
+    """Starts worker processes, one a slot, and tells how they ended.
+
+    Owner: one thread. All calls but `wait_*` and `close` return at once.
+    """
+
+    def start(self, slot: int) -> socket.socket:
+        """Start a worker there; returns the trainer's end of its socket. The old one must be gone."""
+
+    def signal(self, slot: int, signum: int) -> None:
+        """Send a signal to the slot's worker; nothing if it ended."""
+
+    def wait_pid(self, slot: int, deadline: Deadline) -> int | None:
+        """Pid of the slot's latest worker; None when it has not started in time."""
+
+    def wait_exit(self, slot: int, deadline: Deadline) -> Exit | None:
+        """How the slot's latest worker ended; None when it has not in time."""
+
+    def close(self, grace_s: float) -> None:
+        """End every worker: after grace_s they are terminated, then killed. Idempotent."""

@@ -1,0 +1,46 @@
+"""How many slots this machine has for workers, and how much memory.
+
+Pure but for reading /sys and /proc: standard library only.
+"""
+
+import os
+from pathlib import Path
+
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def usable_cores(cgroup: Path = CGROUP) -> int:
+    """Cores that this process may use: affinity and cgroup quota, at least 1."""
+    quota = cpu_quota(cgroup)
+    cores = len(os.sched_getaffinity(0))
+    return cores if quota is None else max(1, min(cores, int(quota + 0.5)))
+
+
+def cpu_quota(cgroup: Path = CGROUP) -> float | None:
+    """Cores that the cgroup grants (v2 cpu.max, v1 cpu.cfs_quota_us); None without a limit."""
+    for limit, period in _quota_files(cgroup):
+        if limit.isdecimal() and period.isdecimal() and int(period) > 0:
+            return int(limit) / int(period)
+    return None
+
+
+def _quota_files(cgroup: Path) -> list[tuple[str, str]]:
+    pairs = []
+    v2 = _read(cgroup / "cpu.max").split()
+    if len(v2) == 2:
+        pairs.append((v2[0], v2[1]))
+    v1 = cgroup / "cpu"
+    pairs.append((_read(v1 / "cpu.cfs_quota_us").strip(), _read(v1 / "cpu.cfs_period_us").strip()))
+    return pairs
+
+
+def machine_nbytes() -> int:
+    """Memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii")
+    except OSError:
+        return ""

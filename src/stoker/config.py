@@ -1,0 +1,174 @@
+"""Every setting, declared once: type, default, unit, meaning, check.
+
+Flags, environment names, `--help` and docs/configuration.md derive from `Settings`.
+Precedence: flag > STOKER_* variable > [tool.stoker] in pyproject.toml > default.
+Pure but for `from_pyproject`, which reads one file. No dataclasses and no pathlib here: they
+cost 15 ms of the 60 that `stoker run` may cost.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from stoker.errors import ConfigError
+
+ARMED = "STOKER_RUN"  # set by `stoker run`; the .pth line looks for it
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def _chains(text: str) -> str:
+    if text in ("script", "auto") or (text.isdecimal() and int(text) >= 1):
+        return text
+    raise ConfigError(f"chains: got {text!r}; give script, auto or a number >= 1")
+
+
+def _count(text: str) -> int:
+    if text.isdecimal() and int(text) >= 1:
+        return int(text)
+    raise ConfigError(f"workers: got {text!r}; give a number >= 1")
+
+
+def _nbytes(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise ConfigError(f"memory: got {text!r}; give bytes, as 500M or 4G")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def _flag(text: str) -> bool:
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("", "0", "false", "no", "off"):
+        return False
+    raise ConfigError(f"got {text!r}; give 1 or 0")
+
+
+def _path(text: str) -> str:
+    return os.path.abspath(text)
+
+
+class Settings(NamedTuple):
+    """What a run was asked to do. Field x is flag --x, variable STOKER_X, key x.
+
+    Meanings, units and checks stand in SETTINGS.
+    """
+
+    chains: str = "script"
+    workers: int | None = None
+    memory: int | None = None
+    report_json: str | None = None
+    hash_batches: bool = False
+    quiet: bool = False
+    off: bool = False
+
+    def to_env(self) -> dict[str, str]:
+        """The STOKER_* variables that `from_env` turns back into these settings."""
+        return {
+            setting.variable: _text(getattr(self, setting.name))
+            for setting in SETTINGS
+            if getattr(self, setting.name) != setting.default
+        }
+
+
+class Setting(NamedTuple):
+    """One line of SETTINGS. metavar: what the value looks like; empty for a switch."""
+
+    name: str
+    parse: Callable[[str], Any]
+    metavar: str
+    meaning: str
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return f"STOKER_{self.name.upper()}"
+
+    @property
+    def default(self) -> Any:
+        return Settings._field_defaults[self.name]
+
+
+SETTINGS = (
+    Setting(
+        "chains", _chains, "script|auto|N",
+        "worker seeds to reproduce: the script's num_workers, max(script's, slots), "
+        "or as if num_workers were N",
+    ),
+    Setting(
+        "workers", _count, "N",
+        "slots (processes) that `--chains auto`, and batches that draw nothing random, "
+        "may spread over; default: the cores this process may use",
+    ),
+    Setting(
+        "memory", _nbytes, "SIZE",
+        "bytes of batches the script may hold in shared memory before further ones are "
+        "copied to ordinary memory; default: a quarter of the machine's",
+    ),
+    Setting(
+        "report_json", _path, "FILE", "write one JSON object about the run there when it ends"
+    ),
+    Setting("hash_batches", _flag, "", "put a SHA-256 of every delivered batch into the report"),
+    Setting("quiet", _flag, "", "no summary and no progress line"),
+    Setting("off", _flag, "", "leave every loader to torch; only count, time and hash"),
+)  # fmt: skip
+
+
+def _text(value: object) -> str:
+    return "1" if value is True else str(value)
+
+
+def from_env(environ: Mapping[str, str] = os.environ) -> Settings:
+    return resolve({}, environ, {})
+
+
+def resolve(
+    flags: Mapping[str, str], environ: Mapping[str, str], table: Mapping[str, str]
+) -> Settings:
+    """Settings by precedence; each value is text. Raises ConfigError on the first bad one."""
+    values: dict[str, Any] = {}
+    for setting in SETTINGS:
+        for source, key, origin in (
+            (flags, setting.name, setting.flag),
+            (environ, setting.variable, setting.variable),
+            (table, setting.name, f"[tool.stoker] {setting.name}"),
+        ):
+            if key in source:
+                values[setting.name] = _parsed(setting, source[key], origin)
+                break
+    return Settings(**values)
+
+
+def _parsed(setting: Setting, text: str, origin: str) -> Any:
+    try:
+        return setting.parse(text)
+    except ConfigError as error:
+        raise ConfigError(f"{origin}: {error}") from None
+
+
+def from_pyproject(folder: str) -> dict[str, str]:
+    """The [tool.stoker] table of `folder`/pyproject.toml as text; empty where there is none.
+
+    Raises ConfigError on a key that no setting has.
+    """
+    file = os.path.join(folder, "pyproject.toml")
+    try:
+        with open(file, encoding="utf-8") as opened:
+            text = opened.read()
+    except (OSError, UnicodeDecodeError):
+        return {}
+    if "[tool.stoker]" not in text:  # tomllib costs 5 ms to import
+        return {}
+    import tomllib
+
+    try:
+        table = tomllib.loads(text).get("tool", {}).get("stoker", {})
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file}: {error}") from None
+    for key in table:
+        if key.replace("-", "_") not in Settings._fields:
+            raise ConfigError(f"{file}: [tool.stoker] has no setting {key!r}")
+    return {key.replace("-", "_"): _text(value) for key, value in table.items()}

@@ -1,0 +1,27 @@
+"""Every error that stoker raises, on one screen, split by who is to blame.
+
+    StokerError
+    +-- ConfigError      you: a flag, variable or table entry that cannot be
+    +-- BrokenGuarantee  us: please report it
+
+A dead worker and a failing sample are torch's own RuntimeError and the dataset's own error.
+Each `slug` is a heading in docs/errors.md. Pure.
+"""
+
+DOCS = "docs/errors.md"
+
+
+class StokerError(Exception):
+    slug = "error"
+
+
+class ConfigError(StokerError, ValueError):
+    """A setting that cannot be: says which, what was given and what would do."""
+
+    slug = "config"
+
+
+class BrokenGuarantee(StokerError):
+    """An event that must not happen: our bug."""
+
+    slug = "bug"

@@ -1,0 +1,1 @@
+"""torch's names, on the trainer's side."""

@@ -1,0 +1,69 @@
+"""Wait for `torch.utils.data` to be imported, then patch it.
+
+Promise: a process that never imports torch pays for this file and an import hook, nothing else
+(<= 1 ms). Ban: never imports torch itself; never lets an error of ours into the script.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False  # as typing's, which costs 3 ms to import
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+WATCHED = "torch.utils.data"
+
+
+class _Watcher:
+    """A finder that finds nothing, but lets `install` run once after WATCHED was executed."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name != WATCHED or self not in sys.meta_path:
+            return None
+        sys.meta_path.remove(self)
+        from importlib.util import find_spec
+
+        spec = find_spec(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Then(spec.loader)  # type: ignore[assignment]  # a loader by its two methods
+        return spec
+
+
+class _Then:
+    """A loader that runs the real one, steps aside, and installs."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        install()
+
+
+def install() -> None:
+    """Patch torch; on any error of ours leave everything to torch, with one line."""
+    try:
+        from stoker.config import from_env
+        from stoker.intercept import patches
+
+        patches.install(from_env())
+    except Exception as error:
+        print(f"stoker: off, everything is left to torch: {error}", file=sys.stderr)
+
+
+def arm() -> None:
+    """Called by the .pth line, at interpreter start, where STOKER_RUN is set."""
+    if WATCHED in sys.modules:
+        install()
+    else:
+        sys.meta_path.insert(0, _Watcher())

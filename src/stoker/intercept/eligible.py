@@ -1,0 +1,62 @@
+"""Why a loader stays with torch.
+
+Promise: an empty answer means that stoker can carry it to the last bit; anything else is a
+reason in words, said once and listed in the report (docs/guarantees.md, G4).
+"""
+
+import multiprocessing
+import sys
+from typing import Any
+
+from torch.utils.data import IterDataPipe, MapDataPipe, _DatasetKind, get_worker_info
+from torch.utils.data.dataloader import DataLoader
+
+
+def why_not_offload(loader: DataLoader[Any]) -> list[str]:
+    """Reasons, the most telling first; empty: it may be offloaded."""
+    return [reason for reason in _reasons(loader) if reason]
+
+
+def _reasons(loader: DataLoader[Any]) -> list[str]:
+    if type(loader)._get_iterator is not DataLoader._get_iterator:
+        return [f"{type(loader).__qualname__} overrides _get_iterator"]
+    return [
+        "num_workers=0: batches are made in the training process" if not loader.num_workers else "",
+        _about_dataset(loader),
+        _about_processes(loader),
+        "prefetch_factor is not positive" if not (loader.prefetch_factor or 1) > 0 else "",
+    ]
+
+
+def _about_dataset(loader: DataLoader[Any]) -> str:
+    if isinstance(loader.dataset, (IterDataPipe, MapDataPipe)):
+        return "the dataset is a DataPipe"
+    if loader._dataset_kind != _DatasetKind.Map:
+        return "the dataset is iterable"
+    return ""
+
+
+def _about_processes(loader: DataLoader[Any]) -> str:
+    if not loader.num_workers:
+        return ""
+    context = loader.multiprocessing_context or multiprocessing.get_context()
+    method = context.get_start_method()
+    if method != "fork":
+        return f"workers are started by {method}, not fork"
+    if multiprocessing.current_process().daemon:
+        return "the loader is iterated in a daemonic process, which may have no children"
+    if get_worker_info() is not None:
+        return "the loader is iterated inside another loader's worker"
+    return ""
+
+
+def why_not_here() -> str:
+    """Why stoker does not work with this system, Python or torch; empty: it does."""
+    import torch
+
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    if sys.platform != "linux":
+        return f"only Linux is supported, this is {sys.platform}"
+    if version < (2, 8):
+        return f"torch >= 2.8 is supported, this is {torch.__version__}"
+    return ""

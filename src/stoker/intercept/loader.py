@@ -1,0 +1,129 @@
+"""What iterating a DataLoader does: our stream, or torch's own iterator with a reason.
+
+Promise: in doubt, torch (docs/guarantees.md, G4).
+"""
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stoker.cluster.sizing import machine_nbytes, usable_cores
+from stoker.intercept import run
+from stoker.intercept.meter import Meter
+from stoker.order.chain import num_chains
+
+if TYPE_CHECKING:
+    from torch.utils.data.dataloader import DataLoader
+
+GetIterator = Callable[["DataLoader[Any]"], Any]
+
+# Address space of one worker's arena: only pages that are touched exist.
+ARENA_FRAC_OF_MACHINE = 1.0
+HELD_FRAC_OF_MACHINE = 0.25
+
+_OURS = str(Path(__file__).parents[1])
+
+
+def get_iterator(original: GetIterator) -> GetIterator:
+    """DataLoader._get_iterator: a StreamIterator where we may, else torch's."""
+
+    @functools.wraps(original)
+    def _get_iterator(self: "DataLoader[Any]") -> Any:
+        place = place_of(sys._getframe(1))
+        reasons = _why_not(self)
+        if not reasons:
+            return _offload(self, place)
+        if not run.settings.off:
+            run.say_once(f"{place} stays with torch: {reasons[0]}")
+        iterator = original(self)
+        _meter(iterator, self, place, self.num_workers, reasons)
+        return iterator
+
+    return _get_iterator
+
+
+def iterate(original: GetIterator) -> GetIterator:
+    """DataLoader.__iter__: notes loaders whose class never asks our _get_iterator."""
+
+    @functools.wraps(original)
+    def __iter__(self: "DataLoader[Any]") -> Any:  # noqa: N807  # shows in tracebacks
+        from torch.utils.data.dataloader import DataLoader
+
+        iterator = original(self)
+        overrides = type(self)._get_iterator is not DataLoader._get_iterator
+        if overrides and not hasattr(iterator, "_stoker_meter"):
+            place, reasons = place_of(sys._getframe(1)), _why_not(self)
+            run.say_once(f"{place} stays with torch: {reasons[0]}")
+            _meter(iterator, self, place, self.num_workers, reasons)
+        return iterator
+
+    return __iter__
+
+
+def _why_not(loader: "DataLoader[Any]") -> list[str]:
+    if run.settings.off:
+        return ["--off: everything is left to torch"]
+    from stoker.intercept.eligible import why_not_here, why_not_offload
+
+    here = why_not_here()
+    return [here] if here else why_not_offload(loader)
+
+
+def _offload(loader: "DataLoader[Any]", place: str) -> Any:
+    from stoker.stream.iterator import StreamIterator, StreamOptions
+
+    settings = run.settings
+    slots = settings.workers or usable_cores()
+    chains = num_chains(settings.chains, loader.num_workers, slots)
+    loader.check_worker_number_rationality()
+    nbytes = machine_nbytes()
+    options = StreamOptions(
+        num_chains=chains,
+        num_slots=slots,
+        arena_nbytes=int(ARENA_FRAC_OF_MACHINE * nbytes),
+        held_limit_nbytes=(
+            int(HELD_FRAC_OF_MACHINE * nbytes) if settings.memory is None else settings.memory
+        ),
+    )
+    iterator = StreamIterator(loader, options)
+    run.recorder().run.num_slots = max(slots, chains)
+    _meter(iterator, loader, place, chains, [])
+    return iterator
+
+
+def _meter(
+    iterator: Any, loader: "DataLoader[Any]", place: str, chains: int, reasons: list[str]
+) -> None:
+    recorder = run.recorder()
+    record = recorder.loader(place, _looks(loader), chains=chains, reasons=reasons)
+    iterator._stoker_meter = Meter(recorder, record, run.settings)
+
+
+def _looks(loader: "DataLoader[Any]") -> tuple[object, ...]:
+    """What tells two loaders at one place apart."""
+    try:
+        length = len(loader.dataset)  # type: ignore[arg-type]  # not every dataset has one
+    except Exception:
+        length = -1
+    dataset = type(loader.dataset)
+    return (dataset.__module__, dataset.__qualname__, length, loader.batch_size, loader.num_workers)
+
+
+def place_of(frame: Any) -> str:
+    """file:line of the first frame that is neither torch's nor ours."""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        module = frame.f_globals.get("__name__", "")
+        if not file.startswith(_OURS) and not module.startswith("torch."):
+            return f"{_short(file)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "unknown place"
+
+
+def _short(file: str) -> str:
+    try:
+        return str(Path(file).relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return file

@@ -1,0 +1,129 @@
+"""Counts, times and hashes what a loader delivers: ours and torch's alike.
+
+Promise: changes no value and no order.
+"""
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from stoker.clock import now_s
+
+if TYPE_CHECKING:
+    from stoker.config import Settings
+    from stoker.report.metrics import LoaderRecord
+    from stoker.report.record import Recorder
+
+Next = Callable[[Any], Any]
+
+PROGRESS_EVERY_S = 1.0
+
+
+def next_batch(original: Next) -> Next:
+    """_BaseDataLoaderIter.__next__ with a meter around it."""
+
+    @functools.wraps(original)
+    def __next__(self: Any) -> Any:  # noqa: N807  # shows in tracebacks
+        meter = self.__dict__.get("_stoker_meter")
+        if meter is None:
+            return original(self)
+        asked_s = now_s()
+        try:
+            batch = original(self)
+        finally:
+            meter.look_at_workers(self)
+        meter.delivered(self, batch, asked_s, now_s())
+        return batch
+
+    return __next__
+
+
+class Meter:
+    """One iterator's meter; several iterators of a loader share its record."""
+
+    def __init__(self, recorder: "Recorder", record: "LoaderRecord", settings: "Settings") -> None:
+        self._recorder = recorder
+        self._record = record
+        self._hashes = settings.hash_batches
+        self._progress = not settings.quiet and _is_tty()
+        self._left_s: float | None = None  # when the loop got its last batch
+        self._shown_s = now_s()
+        self._seen = (0, 0, 0, 0, 0, 0)
+
+    def delivered(self, iterator: Any, batch: Any, asked_s: float, got_s: float) -> None:
+        record = self._record
+        record.num_batches += 1
+        record.num_samples += num_samples(batch, iterator._auto_collation)
+        record.wait_s += got_s - asked_s
+        if self._left_s is not None:
+            record.busy_s += asked_s - self._left_s
+        sha256 = None
+        if self._hashes:
+            from stoker.report.digest import batch_sha256
+
+            sha256 = batch_sha256(batch)
+        self._recorder.delivered(record, sha256)
+        if self._progress and got_s - self._shown_s > PROGRESS_EVERY_S:
+            self._show(got_s)
+        self._left_s = now_s()
+
+    def look_at_workers(self, iterator: Any) -> None:
+        """Add what the driver's totals grew by since the last look."""
+        driver = iterator.__dict__.get("_driver")
+        if driver is None:
+            return
+        stats, state, run = driver.stats, driver.state, self._recorder.run
+        now = (
+            stats.wire_nbytes, stats.raw_nbytes, stats.num_copied,
+            stats.num_started, state.num_lost, state.num_replayed,
+        )  # fmt: skip
+        if now == self._seen:
+            return
+        wire, raw, copied, started, lost, replayed = (
+            new - old for new, old in zip(now, self._seen, strict=True)
+        )
+        self._record.wire_nbytes += wire
+        self._record.raw_nbytes += raw
+        self._record.num_copied += copied
+        run.num_started += started
+        run.num_lost += lost
+        run.num_replayed += replayed
+        if state.why_barred:
+            self._recorder.note(self._record, f"kept to its chains: {state.why_barred}")
+        self._seen = now
+
+    def _show(self, now: float) -> None:
+        """One line that the next one overwrites; none while tqdm draws there."""
+        self._shown_s = now
+        tqdm = sys.modules.get("tqdm")
+        if tqdm is not None and list(getattr(tqdm.tqdm, "_instances", [])):
+            return
+        record = self._record
+        total_s = record.wait_s + record.busy_s
+        share = record.wait_s / total_s if total_s else 0.0
+        text = f"stoker: {record.place}: {record.num_batches:,} batches, waited {share:.0%}"
+        print(f"\r\x1b[K{text}\r", end="", file=sys.stderr, flush=True)
+
+
+def num_samples(batch: Any, is_batched: bool) -> int:
+    """Samples in a batch: length of the first tensor or list found in it."""
+    if not is_batched:
+        return 1
+    for _ in range(8):  # nested no deeper than this
+        shape = getattr(batch, "shape", None)
+        if shape is not None:
+            return int(shape[0]) if len(shape) else 1
+        if isinstance(batch, dict) and batch:
+            batch = next(iter(batch.values()))
+        elif isinstance(batch, (list, tuple)) and batch:
+            if not isinstance(batch[0], (list, tuple, dict)) and not hasattr(batch[0], "shape"):
+                return len(batch)
+            batch = batch[0]
+        else:
+            break
+    return 1
+
+
+def _is_tty() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()

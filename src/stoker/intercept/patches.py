@@ -1,0 +1,100 @@
+"""Every name of torch's that stoker replaces in the training process, as a table.
+
+Promise: a target that does not look as known stays torch's, with one line that says so; every
+patch can be undone. tests/unit/intercept/test_patches.py trips when a torch changes a target.
+"""
+
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from stoker.config import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """module.name (one dot deep) becomes what `replacement` makes of the original."""
+
+    module: str
+    name: str
+    signature: str
+    replacement: str  # "module:function" of ours; takes the original, returns the new one
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}"
+
+    def owner(self) -> Any:
+        owner = importlib.import_module(self.module)
+        for part in self.name.split(".")[:-1]:
+            owner = getattr(owner, part)
+        return owner
+
+    @property
+    def attribute(self) -> str:
+        return self.name.rpartition(".")[2]
+
+    def target(self) -> Callable[..., Any]:
+        """torch's own function, or ours where installed. Raises AttributeError."""
+        found: Callable[..., Any] = vars(self.owner())[self.attribute]
+        return found
+
+    def is_known(self) -> bool:
+        try:
+            target = self.target()
+        except (AttributeError, KeyError, ImportError):
+            return False
+        names = ", ".join(inspect.signature(inspect.unwrap(target)).parameters)
+        return names == self.signature
+
+    def make(self) -> Callable[..., Any]:
+        module, _, function = self.replacement.partition(":")
+        made: Callable[..., Any] = getattr(importlib.import_module(module), function)(self.target())
+        return made
+
+
+_LOADER = "torch.utils.data.dataloader"
+PATCHES = (
+    Patch(
+        _LOADER, "DataLoader._get_iterator", "self",
+        "stoker.intercept.loader:get_iterator", why="hand out our batches",
+    ),
+    Patch(
+        _LOADER, "DataLoader.__iter__", "self",
+        "stoker.intercept.loader:iterate", why="see the classes that override _get_iterator",
+    ),
+    Patch(
+        _LOADER, "_BaseDataLoaderIter.__next__", "self",
+        "stoker.intercept.meter:next_batch", why="count, time and hash what is delivered",
+    ),
+)  # fmt: skip
+
+_originals: dict[Patch, Callable[..., Any]] = {}
+
+
+def install(settings: Settings) -> None:
+    """Apply every patch whose target is known. Idempotent; settings hold from now on."""
+    from stoker.intercept import run
+
+    run.begin(settings)
+    for patch in PATCHES:
+        if patch in _originals:
+            continue
+        if not patch.is_known():
+            run.say_once(f"{patch} looks different in this torch: left as it is")
+            continue
+        made = patch.make()
+        _originals[patch] = patch.target()
+        setattr(patch.owner(), patch.attribute, made)
+
+
+def restore() -> None:
+    """Undo every patch and end the run."""
+    from stoker.intercept import run
+
+    run.end()
+    for patch, original in _originals.items():
+        setattr(patch.owner(), patch.attribute, original)
+    _originals.clear()

@@ -1,0 +1,69 @@
+"""This process's run: its settings, its recorder, and what has been said.
+
+One run a process; a forked child starts with none of its own. The recorder exists from the
+first loader that is iterated.
+"""
+
+import atexit
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from stoker.config import Settings
+
+if TYPE_CHECKING:
+    from stoker.report.record import Recorder
+
+settings = Settings()
+_recorder: "Recorder | None" = None
+_lock = threading.Lock()  # guards the making of _recorder
+_said: set[str] = set()
+
+
+def begin(new: Settings) -> None:
+    global settings
+    if new != settings:
+        end()
+    settings = new
+
+
+def recorder() -> "Recorder":
+    global _recorder
+    with _lock:
+        if _recorder is None:
+            from stoker.report.record import Recorder
+
+            _recorder = Recorder(settings)
+            atexit.register(_recorder.finish)
+        return _recorder
+
+
+def end() -> None:
+    """Give up this run without a report, and start afresh."""
+    if _recorder is not None:
+        atexit.unregister(_recorder.finish)
+        _recorder.close()
+    _forget()
+
+
+def _forget() -> None:
+    global _recorder
+    _recorder = None
+    _said.clear()
+
+
+def say_once(text: str) -> None:
+    """One line on stderr, unless quiet or said before."""
+    if text not in _said and not settings.quiet and sys.stderr is not None:
+        _said.add(text)
+        print(f"stoker: {text}", file=sys.stderr)
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread of the parent may have held it
+    _forget()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

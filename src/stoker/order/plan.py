@@ -1,0 +1,36 @@
+"""What the sampler gives, as numbered tasks.
+
+Promise: task k is the k-th index list of the loader's epoch, and belongs to chain k mod V.
+Pure: samplers are looked at by name, torch is not imported.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """One batch to be made: `body` is the encoded index list, as it travels."""
+
+    id: int
+    chain: int
+    body: bytes = field(repr=False)
+    num_deaths: int = 0  # processes that died while this task was theirs
+
+
+# Samplers that draw only from a generator of their own once iterated, so that taking their
+# indices early changes nothing that anybody can see. Source: torch/utils/data/sampler.py and
+# distributed.py, 2.13.
+_PRIVATE = {
+    ("torch.utils.data.sampler", "SequentialSampler"),
+    ("torch.utils.data.sampler", "RandomSampler"),
+    ("torch.utils.data.distributed", "DistributedSampler"),
+}
+_BATCHED = ("torch.utils.data.sampler", "BatchSampler")
+
+
+def may_run_ahead(sampler: object) -> bool:
+    """Whether indices may be drawn earlier than torch would draw them."""
+    name = type(sampler).__module__, type(sampler).__qualname__
+    if name == _BATCHED:
+        return may_run_ahead(getattr(sampler, "sampler", None))
+    return name in _PRIVATE and getattr(sampler, "generator", None) is None

@@ -1,0 +1,90 @@
+"""The run log: what the report is made from, in a file without a name.
+
+    done flag | run row | loader rows ... | JSON lines: settings, loaders, notes, digests
+
+Promise: what was written before a kill -9 can be read after it, by whoever holds the file.
+Rows are overwritten in place, lines are appended. Pure but for the file itself.
+"""
+
+import json
+import mmap
+import os
+import tempfile
+from typing import Any
+
+from stoker.report.metrics import ROW, RUN_ROW, LoaderRecord, RunRecord
+
+MAX_LOADERS = 1000
+_RUN_AT = 64
+_ROWS_AT = 128
+_LINES_AT = 128 * 1024
+assert _ROWS_AT + MAX_LOADERS * ROW.size <= _LINES_AT and RUN_ROW.size <= _ROWS_AT - _RUN_AT
+
+
+class RunLog:
+    """Writer's and reader's view of a run log. fd: an existing one; None makes a new one."""
+
+    def __init__(self, fd: int | None = None) -> None:
+        if fd is None:
+            fd = _nameless_file()
+            os.ftruncate(fd, _LINES_AT)
+        self.fd = fd
+        self._end = _LINES_AT
+        self._map = mmap.mmap(fd, _LINES_AT)
+
+    def mark_done(self) -> None:
+        """The report has been written: the keeper need not."""
+        self._map[0] = 1
+
+    def close(self) -> None:
+        self._map.close()
+        os.close(self.fd)
+
+    @property
+    def is_done(self) -> bool:
+        return self._map[0] == 1
+
+    def put_run(self, run: RunRecord) -> None:
+        self._map[_RUN_AT : _RUN_AT + RUN_ROW.size] = run.row()
+
+    def put_loader(self, loader: LoaderRecord) -> None:
+        start = _ROWS_AT + loader.number * ROW.size
+        self._map[start : start + ROW.size] = loader.row()
+
+    def append(self, kind: str, **values: Any) -> None:
+        line = json.dumps({"kind": kind, **values}).encode() + b"\n"
+        self._end += os.pwrite(self.fd, line, self._end)
+
+    def read(self) -> tuple[dict[str, Any], RunRecord, list[LoaderRecord]]:
+        """Settings, the process and its loaders, as far as they were written."""
+        settings: dict[str, Any] = {}
+        loaders: list[LoaderRecord] = []
+        for entry in self._read_lines():
+            kind = entry.pop("kind")
+            if kind == "settings":
+                settings = entry
+            elif kind == "loader":
+                loaders.append(LoaderRecord(**entry))
+            elif kind == "digest":
+                loaders[entry["number"]].digests.append(entry["sha256"])
+            elif kind == "note":
+                loaders[entry["number"]].notes.append(entry["text"])
+        run = RunRecord()
+        run.read_row(self._map[_RUN_AT : _RUN_AT + RUN_ROW.size])
+        for loader in loaders:
+            start = _ROWS_AT + loader.number * ROW.size
+            loader.read_row(self._map[start : start + ROW.size])
+        return settings, run, loaders
+
+    def _read_lines(self) -> list[dict[str, Any]]:
+        nbytes = os.fstat(self.fd).st_size - _LINES_AT
+        lines = os.pread(self.fd, nbytes, _LINES_AT).split(b"\n")
+        return [json.loads(line) for line in lines[:-1]]  # a torn last line is left out
+
+
+def _nameless_file() -> int:
+    try:
+        return os.memfd_create("stoker-run-log")
+    except OSError:
+        with tempfile.TemporaryFile(prefix="stoker-run-log-") as file:
+            return os.dup(file.fileno())

@@ -1,0 +1,108 @@
+"""What a run counts: one record a loader, one for the process. Names end in their unit.
+
+The numbers live in a `Row`, 64 bytes that another process can read while this one is killed.
+Pure: standard library only.
+"""
+
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+VERSION = 1  # of the report's schema; see docs/report.md
+ROW = struct.Struct("<qqddqqqq")  # num_batches, num_samples, wait_s, busy_s, wire, raw, copied, 0
+RUN_ROW = struct.Struct("<dddqqqqq")  # wall_s, cpu_s, 0, rss, started, lost, replayed, slots
+
+
+@dataclass(slots=True)
+class LoaderRecord:
+    """One loader: where it is iterated, where its batches are made, and what that took."""
+
+    number: int
+    place: str
+    offloaded: bool
+    reasons: list[str]
+    chains: int
+    num_batches: int = 0
+    num_samples: int = 0
+    wait_s: float = 0.0  # the training loop waited for batches
+    busy_s: float = 0.0  # the training loop had a batch and did something else
+    wire_nbytes: int = 0
+    raw_nbytes: int = 0
+    num_copied: int = 0  # batches copied because the script holds more than --memory
+    notes: list[str] = field(default_factory=list)
+    digests: list[str] = field(default_factory=list)
+
+    def row(self) -> bytes:
+        return ROW.pack(
+            self.num_batches, self.num_samples, self.wait_s, self.busy_s,
+            self.wire_nbytes, self.raw_nbytes, self.num_copied, 0,
+        )  # fmt: skip
+
+    def read_row(self, data: bytes) -> None:
+        (
+            self.num_batches, self.num_samples, self.wait_s, self.busy_s,
+            self.wire_nbytes, self.raw_nbytes, self.num_copied, _,
+        ) = ROW.unpack(data)  # fmt: skip
+
+
+@dataclass(slots=True)
+class RunRecord:
+    """The training process: its own use, and its workers'."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    peak_rss_nbytes: int = 0
+    num_started: int = 0
+    num_lost: int = 0
+    num_replayed: int = 0
+    num_slots: int = 0
+
+    def row(self) -> bytes:
+        return RUN_ROW.pack(
+            self.wall_s, self.cpu_s, 0.0, self.peak_rss_nbytes,
+            self.num_started, self.num_lost, self.num_replayed, self.num_slots,
+        )  # fmt: skip
+
+    def read_row(self, data: bytes) -> None:
+        (
+            self.wall_s, self.cpu_s, _, self.peak_rss_nbytes,
+            self.num_started, self.num_lost, self.num_replayed, self.num_slots,
+        ) = RUN_ROW.unpack(data)  # fmt: skip
+
+
+def as_json(run: RunRecord, loaders: list[LoaderRecord], ended: str) -> dict[str, Any]:
+    """The report, as docs/report.md describes it."""
+    return {
+        "version": VERSION,
+        "ended": ended,
+        "wall_s": run.wall_s,
+        "loaders": [_loader_json(loader) for loader in loaders],
+        "workers": {
+            "started": run.num_started,
+            "lost": run.num_lost,
+            "replayed": run.num_replayed,
+            "hedged": 0,
+            "slots": run.num_slots,
+        },
+        "gradients": {"scheme": None, "wire_nbytes": 0, "raw_nbytes": 0},
+        "trainer": {"cpu_s": run.cpu_s, "peak_rss_nbytes": run.peak_rss_nbytes},
+    }
+
+
+def _loader_json(loader: LoaderRecord) -> dict[str, Any]:
+    return {
+        "place": loader.place,
+        "offloaded": loader.offloaded,
+        "reasons": loader.reasons,
+        "notes": loader.notes,
+        "chains": loader.chains,
+        "num_batches": loader.num_batches,
+        "num_samples": loader.num_samples,
+        "wait_s": loader.wait_s,
+        "busy_s": loader.busy_s,
+        "wire_nbytes": loader.wire_nbytes,
+        "raw_nbytes": loader.raw_nbytes,
+        "num_copied": loader.num_copied,
+        "batches_sha256": loader.digests,
+        "cache": {"hits": 0, "misses": 0, "audits": 0, "mismatches": 0},
+    }

@@ -1,0 +1,82 @@
+"""The report in at most twelve lines: what waited, what ran where, what to try next.
+
+Pure: a report (docs/report.md) in, text out.
+"""
+
+from typing import Any
+
+MAX_LINES = 12
+# Below this share of the run there is nothing to gain from faster loading.
+IDLE_FRAC = 0.03
+_BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def summary(report: dict[str, Any]) -> str:
+    """Lines for stderr, each beginning with `stoker: `; ends with a newline."""
+    lines = [_head(report), *_loader_lines(report["loaders"]), *_advice(report)]
+    if len(lines) > MAX_LINES:
+        num_left_out = len(lines) - MAX_LINES + 1
+        end = len(lines) - len(_advice(report))  # what to do stays
+        lines[end - num_left_out : end] = [f"... and {num_left_out} more (--report-json has all)"]
+    return "".join(f"stoker: {line}\n" for line in lines)
+
+
+def _head(report: dict[str, Any]) -> str:
+    num_batches = sum(loader["num_batches"] for loader in report["loaders"])
+    wait_s = sum(loader["wait_s"] for loader in report["loaders"])
+    share = wait_s / report["wall_s"] if report["wall_s"] else 0.0
+    text = (
+        f"{num_batches:,} batches in {report['wall_s']:.1f} s; the training loop waited "
+        f"{wait_s:.1f} s for data ({share:.0%}); its process used {report['trainer']['cpu_s']:.1f} CPU s"
+    )
+    if report["ended"] != "exit":
+        text += f"; ended by {report['ended']}"
+    return text
+
+
+def _loader_lines(loaders: list[dict[str, Any]]) -> list[str]:
+    return [_loader_line(loader) for loader in loaders]
+
+
+def _loader_line(loader: dict[str, Any]) -> str:
+    counted = f"{loader['num_batches']:,} batches, {loader['num_samples']:,} samples"
+    waited = f"waited {loader['wait_s']:.1f} s"
+    if not loader["offloaded"]:
+        why = loader["reasons"][0] if loader["reasons"] else "asked to"
+        return f"{loader['place']}: {counted}, {waited}; left to torch: {why}"
+    text = f"{loader['place']}: {counted}, {waited}; {loader['chains']} chains"
+    text += f", {readable_nbytes(loader['raw_nbytes'])} delivered"
+    if loader["num_copied"]:
+        text += f"; {loader['num_copied']:,} copied: the script holds more than --memory"
+    for note in loader["notes"]:
+        text += f"; {note}"
+    return text
+
+
+def _advice(report: dict[str, Any]) -> list[str]:
+    workers, lines = report["workers"], []
+    if workers["lost"]:
+        lines.append(
+            f"{workers['lost']} workers died, up to {workers['replayed']} batches were made again; "
+            "no batch was lost or given twice"
+        )
+    wait_s = sum(loader["wait_s"] for loader in report["loaders"])
+    if wait_s < IDLE_FRAC * report["wall_s"]:
+        lines.append("data was never the limit: there is nothing to gain here, the step is")
+        return lines
+    for loader in report["loaders"]:
+        if loader["offloaded"] and workers["slots"] > loader["chains"]:
+            lines.append(
+                f"{loader['place']}: {workers['slots']} slots, {loader['chains']} chains; "
+                "try --chains auto (as if num_workers were that many)"
+            )
+            break
+    return lines
+
+
+def readable_nbytes(nbytes: float) -> str:
+    unit = 0
+    while nbytes >= 1024 and unit < len(_BINARY_UNITS) - 1:
+        nbytes /= 1024
+        unit += 1
+    return f"{nbytes:.1f} {_BINARY_UNITS[unit]}" if unit else f"{nbytes:.0f} B"

@@ -1,0 +1,1 @@
+"""One loader's life on the trainer's side."""

@@ -1,0 +1,377 @@
+"""Carries out what `state.step` decides, on sockets and processes.
+
+Owner: the thread that iterates. There is no reader thread: frames wait in the sockets and
+large tensors in the arenas until `next` wants them, so the training loop pays for nothing
+that it does not use, and a fork finds no thread of ours.
+"""
+
+import os
+import pickle
+import select
+import signal
+import socket
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from stoker.clock import Deadline
+from stoker.cluster.base import Exit
+from stoker.cluster.local import Template, reap
+from stoker.stream.state import (
+    Arrived,
+    Ask,
+    Closed,
+    Drawn,
+    Event,
+    GiveUp,
+    Greeted,
+    Kill,
+    Lost,
+    Refused,
+    Restarted,
+    Start,
+    Stream,
+    Watched,
+)
+from stoker.wire.batch_codec import decode, dumps, loads
+from stoker.wire.channel import Channel, ConnectionLost, Frame
+from stoker.wire.frame import INLINE, PLACE, Flag, Kind, pack
+from stoker.wire.slabs import ArenaPool, Lender, Witness
+from stoker.worker.job import Job
+from stoker.worker.main import main
+
+# What a process that was told to end may take to say how it ended.
+EXIT_WAIT_S = 5.0
+
+_pool = ArenaPool()
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """In place of a batch: torch's ExceptionWrapper from the worker, and where it was."""
+
+    wrapper: Any
+    slot: int
+    task_id: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """In place of a batch: its workers died. `indices` could not be made."""
+
+    how: Exit | str
+    indices: Any
+
+
+@dataclass(slots=True)
+class DriverStats:
+    wire_nbytes: int = 0  # through sockets
+    raw_nbytes: int = 0  # of tensors and arrays delivered
+    num_started: int = 0
+    num_copied: int = 0  # batches copied out because the script holds too much
+
+
+class Driver:
+    """One loader's workers, from its iter() to its end."""
+
+    def __init__(
+        self,
+        state: Stream,
+        job: Job,
+        processes: Sequence[BaseProcess],
+        *,
+        arena_nbytes: int,
+        held_limit_nbytes: int,
+    ) -> None:
+        """processes: one never-started Process a chain. held_limit_nbytes: what the script may
+        keep in arenas before further batches are copied to ordinary memory."""
+        reap()
+        self.state = state
+        self.stats = DriverStats(num_started=state.num_chains)
+        self.prepare: Callable[[Any], Any] | None = None  # called on each batch as it arrives
+        self._owner_pid = os.getpid()
+        self._is_closed = False
+        self._held_limit_nbytes = held_limit_nbytes
+        self._channels: dict[int, Channel] = {}
+        self._bodies: dict[int, bytes] = {}
+        self._poll = select.poll()
+        self._slot_of_fd: dict[int, int] = {}
+        self._lenders = [_pool.take(arena_nbytes) for _ in range(state.num_slots)]
+        self._lenders.append(None)  # the witness makes no batch
+        arenas = [lender.arena if lender is not None else None for lender in self._lenders]
+
+        def body(slot: int, sock: socket.socket) -> None:
+            chain = slot if slot < state.num_chains else None
+            main(job, chain, sock, arenas[slot])
+
+        self._template = Template(processes, body, state.num_chains)
+        _drivers.add(self)
+        for slot in range(state.num_chains):
+            self._start(Start(slot))
+
+    # -- the iterator's calls --------------------------------------------------------------------
+
+    def draw(self, indices: object) -> None:
+        """The sampler's next index list, to be made into a batch."""
+        self._do(self.state.step(Drawn(dumps(indices))))
+
+    def wait_next(self, deadline: Deadline) -> Any | None:
+        """The batch that leaves next, a Failed or a Died; None when the deadline passes."""
+        reap()
+        if self.prepare is not None:
+            self.receive_ready()
+        while (taken := self.state.reorder.take()) is None:
+            if not self._receive(deadline):
+                return None
+        task_id, batch = taken
+        self._bodies.pop(task_id, None)
+        self._do(self.state.taken(task_id))
+        return batch
+
+    def receive_ready(self) -> None:
+        """Take in everything that has come. Never waits."""
+        for slot in tuple(self._channels):
+            self._receive_all_from(slot)
+
+    def restart(self) -> None:
+        """The next epoch begins on the same workers."""
+        self._apply(Restarted())
+
+    def wait_pid(self, slot: int) -> int | None:
+        return self._template.wait_pid(slot, Deadline(EXIT_WAIT_S))
+
+    def wait_exit(self, slot: int, deadline: Deadline) -> Exit | None:
+        return self._template.wait_exit(slot, deadline)
+
+    def signal(self, slot: int, signum: int) -> None:
+        self._template.signal(slot, signum)
+
+    def close(self, grace_s: float) -> None:
+        """End the workers: ask, wait until each has flushed and left, then terminate, then kill.
+
+        Idempotent; nothing in a forked copy. Processes may still be unmapping memory after it.
+        """
+        if os.getpid() != self._owner_pid or self._is_closed:
+            return
+        self._is_closed = True
+        _drivers.discard(self)
+        self.state.step(Closed())
+        for channel in self._channels.values():
+            channel.finish()
+        deadline = Deadline(grace_s)
+        for slot in tuple(self._channels):
+            self._drain(slot, deadline)
+        self._template.close(deadline.left_s() or 0.0)
+        for lender in filter(None, self._lenders):
+            _pool.give(lender)
+        _look_at_witnesses()
+
+    # -- frames in ---------------------------------------------------------------------------
+
+    def _receive(self, deadline: Deadline) -> bool:
+        """Take in at least one frame. False when the deadline passed first."""
+        slot = self.state.next_slot
+        if slot is not None and self._receive_from(slot):
+            return True
+        for channel in self._channels.values():
+            if channel.has_unsent:
+                channel.flush()
+                self._poll.modify(
+                    channel, select.POLLIN | (select.POLLOUT if channel.has_unsent else 0)
+                )
+        ready = self._poll.poll(deadline.left_ms())
+        for fd, _ in ready:
+            self._receive_all_from(self._slot_of_fd.get(fd))
+        return bool(ready)
+
+    def _receive_all_from(self, slot: int | None) -> None:
+        """Every frame that has come: poll() does not see what a channel has read already."""
+        while slot is not None and self._receive_from(slot):
+            continue
+
+    def _receive_from(self, slot: int) -> bool:
+        """One frame of a slot, or its end. False when nothing has come."""
+        channel = self._channels.get(slot)
+        if channel is None:
+            return False
+        try:
+            frame = channel.receive_nowait()
+        except ConnectionLost:
+            self._lose(slot)
+            return True
+        if frame is None:
+            return False
+        self._take_in(slot, frame)
+        return True
+
+    def _take_in(self, slot: int, frame: Frame) -> None:
+        header = frame.header
+        if header.kind in (Kind.BATCH, Kind.FAILURE):
+            batch = self._decode(slot, frame)
+            if header.kind == Kind.FAILURE:
+                body = self._bodies.get(header.task_id, b"")
+                batch = Failed(batch, slot, header.task_id, body)
+            elif self.prepare is not None:
+                batch = self.prepare(batch)
+            free = bool(header.flags & Flag.FREE)
+            self._apply(Arrived(slot, header.task_id, batch, free))
+            if header.flags & Flag.POINT:
+                self._apply(Watched(header.chain, pickle.loads(frame.extra)))
+        elif header.kind == Kind.REFUSED:
+            self._apply(Refused(slot, header.task_id, bytes(frame.extra).decode()))
+        elif header.kind == Kind.GREETING:
+            self._apply(Greeted(slot, *pickle.loads(frame.extra)))
+
+    def _decode(self, slot: int, frame: Frame) -> Any:
+        header, payload, lender = frame.header, frame.payload, self._lenders[slot]
+        table = payload[: header.table_nbytes()]
+        blob = payload[len(table) :]
+        copies = self._holds_too_much()
+        if header.blob_offset != INLINE:
+            assert lender is not None
+            blob = lender.lend(header.blob_offset, header.blob_nbytes)
+        self.stats.wire_nbytes += len(payload)
+        self.stats.raw_nbytes += sum(nbytes for _, nbytes, _ in PLACE.iter_unpack(table))
+        self.stats.num_copied += copies
+        return decode(table, header.num_storages, header.stream_nbytes, blob, lender, copies)
+
+    def _holds_too_much(self) -> bool:
+        held = sum(lender.lent_nbytes for lender in self._lenders if lender is not None)
+        return held > self._held_limit_nbytes
+
+    # -- actions out ---------------------------------------------------------------------------
+
+    def _apply(self, event: Event) -> None:
+        self._do(self.state.step(event))
+
+    def _do(self, actions: list[Any]) -> None:
+        for action in actions:
+            if isinstance(action, Ask):
+                self._ask(action)
+            elif isinstance(action, Start):
+                self.stats.num_started += 1
+                self._start(action)
+            elif isinstance(action, Kill):
+                self._kill(action.slot)
+            elif isinstance(action, GiveUp):
+                indices = loads(action.task.body)
+                self.state.reorder.hold(action.task.id, Died(action.how, indices))
+
+    def _ask(self, ask: Ask) -> None:
+        channel = self._channels.get(ask.slot)
+        if channel is None:
+            return  # it is being lost: the loss asks again
+        task, lender = ask.task, self._lenders[ask.slot]
+        returned = lender.take_returned() if lender is not None else []
+        extra = b"".join(offset.to_bytes(8, "little") for offset in returned)
+        self._bodies[task.id] = task.body
+        head = pack(
+            Kind.TASK,
+            flags=ask.quiet * Flag.QUIET | ask.free * Flag.FREE | ask.watch * Flag.POINT,
+            task_id=task.id,
+            chain=task.chain,
+            stream_nbytes=len(task.body),
+            blob_nbytes=len(task.body),
+            extra_nbytes=len(extra),
+        )
+        channel.send(head, task.body, extra)
+
+    def _start(self, start: Start) -> None:
+        channel = self._channels[start.slot] = Channel(self._template.start(start.slot))
+        self._slot_of_fd[channel.fileno()] = start.slot
+        self._poll.register(channel, select.POLLIN)
+        lender = self._lenders[start.slot]
+        if lender is not None:
+            lender.take_returned()  # the new worker has never heard of them
+        lent = lender.lent() if lender is not None else []
+        extra = pickle.dumps((lent, start.point, start.must_greet))
+        channel.send(pack(Kind.BEGIN, extra_nbytes=len(extra)), extra)
+
+    def _kill(self, slot: int) -> None:
+        """End a worker whose state is of no more use."""
+        if slot in self._channels:
+            self._hang_up(slot)
+            self._template.signal(slot, signal.SIGKILL)
+            self._template.wait_exit(slot, Deadline(EXIT_WAIT_S))
+
+    def _lose(self, slot: int) -> None:
+        """A worker closed its socket by itself: it is dead or dying."""
+        self._hang_up(slot)
+        how = self._template.wait_exit(slot, Deadline(EXIT_WAIT_S))
+        if how is None:  # alive without a socket, or the template is gone too
+            self._template.signal(slot, signal.SIGKILL)
+            how = self._template.wait_exit(slot, Deadline(EXIT_WAIT_S)) or Exit(
+                slot, self._template.wait_pid(slot, Deadline(0)) or -1, -signal.SIGKILL
+            )
+        self._apply(Lost(slot, how))
+
+    def _hang_up(self, slot: int) -> None:
+        channel = self._channels.pop(slot)
+        self._poll.unregister(channel)
+        del self._slot_of_fd[channel.fileno()]
+        channel.close()
+
+    def _drain(self, slot: int, deadline: Deadline) -> None:
+        """Read and drop until the worker has closed its end, or time is over."""
+        channel = self._channels[slot]
+        poll = select.poll()
+        poll.register(channel, select.POLLIN)
+        try:
+            while channel.receive_nowait() is not None or poll.poll(deadline.left_ms()):
+                continue
+        except ConnectionLost:
+            pass  # what we wait for
+        self._hang_up(slot)
+
+
+# -- forks -------------------------------------------------------------------------------------
+
+_drivers: weakref.WeakSet[Driver] = weakref.WeakSet()
+_forking: list[Witness] = []  # of the fork under way
+_witnesses: list[Witness] = []  # of forks whose processes live
+
+
+def _lenders() -> list[Lender]:
+    active = [lender for d in tuple(_drivers) for lender in d._lenders if lender is not None]
+    return [lender for lender in (*active, *_pool) if lender.lent_nbytes]
+
+
+def _look_at_witnesses() -> None:
+    _witnesses[:] = [witness for witness in _witnesses if not witness.is_gone()]
+
+
+def _before_fork() -> None:
+    _look_at_witnesses()
+    if _lenders():
+        _forking.append(Witness())
+
+
+def _after_fork_in_parent() -> None:
+    while _forking:
+        witness = _forking.pop()
+        witness.in_parent()
+        _witnesses.append(witness)
+        for lender in _lenders():
+            lender.witness(witness)
+
+
+def _after_fork_in_child() -> None:
+    for witness in (*_forking, *_witnesses):
+        witness.in_child()
+    _forking.clear()
+    _witnesses.clear()
+    for driver in tuple(_drivers):
+        for channel in driver._channels.values():
+            channel.close()
+    _drivers.clear()
+    _pool.clear()
+
+
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=_after_fork_in_parent,
+    after_in_child=_after_fork_in_child,
+)

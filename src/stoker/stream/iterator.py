@@ -1,0 +1,308 @@
+"""What the training loop sees: an iterator that torch's own code takes for torch's.
+
+Promise: batches, their order, the trainer's generators, the moments at which the sampler is
+asked, errors and their texts are those of `_MultiProcessingDataLoaderIter`
+(torch/utils/data/dataloader.py, 2.13), whose __init__ is not run.
+Owner: the thread that iterates.
+"""
+
+import atexit
+import concurrent.futures
+import functools
+import multiprocessing
+import os
+import signal
+import threading
+import weakref
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import torch
+from torch._utils import ExceptionWrapper
+from torch.utils.data import _utils
+from torch.utils.data.dataloader import (
+    DataLoader,
+    _BaseDataLoaderIter,
+    _MultiProcessingDataLoaderIter,
+)
+
+from stoker.clock import Deadline
+from stoker.cluster.local import wait_all_gone
+from stoker.order.plan import may_run_ahead
+from stoker.stream.driver import Died, Driver, Failed
+from stoker.stream.state import MAX_DEATHS, Stream
+from stoker.wire.batch_codec import loads
+from stoker.worker.job import Job
+
+# torch gives its workers this long to leave (torch/utils/data/_utils/__init__.py).
+LEAVE_S = float(_utils.MP_STATUS_CHECK_INTERVAL)
+EXIT_GRACE_S = 0.2  # at interpreter exit torch terminates workers at once
+GONE_S = 2.0
+
+
+class WorkerHandle:
+    """What public code reads of torch's `_workers[i]`: the slot's latest process."""
+
+    def __init__(self, driver: Driver, slot: int, name: str) -> None:
+        self._driver = driver
+        self._slot = slot
+        self.name = name
+        self.daemon = True
+
+    @property
+    def pid(self) -> int | None:
+        """The pid that the dataset sees in that worker."""
+        return self._driver.wait_pid(self._slot)
+
+    @property
+    def exitcode(self) -> int | None:
+        how = self._driver.wait_exit(self._slot, Deadline(0))
+        return None if how is None else how.code
+
+    def is_alive(self) -> bool:
+        return self.exitcode is None
+
+    def join(self, timeout: float | None = None) -> None:
+        self._driver.wait_exit(self._slot, Deadline(timeout))
+
+    def terminate(self) -> None:
+        self._driver.signal(self._slot, signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._driver.signal(self._slot, signal.SIGKILL)
+
+
+class _Results:
+    """What public code reads of torch's `_data_queue`."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def qsize(self) -> int:
+        self._driver.receive_ready()
+        return self._driver.state.reorder.num_held
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StreamOptions:
+    """What the run's settings come to for one loader."""
+
+    num_chains: int
+    num_slots: int
+    arena_nbytes: int  # address space of one worker's arena
+    held_limit_nbytes: int
+
+
+class StreamIterator(_MultiProcessingDataLoaderIter):
+    """Iterates over one loader's batches, made by forked chains."""
+
+    def __init__(self, loader: DataLoader[Any], options: "StreamOptions") -> None:
+        _BaseDataLoaderIter.__init__(self, loader)
+        self._profile_name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+        self._shutdown = False
+        self._prefetch_factor = loader.prefetch_factor
+        self._in_order = getattr(loader, "in_order", True)
+        self._worker_init_fn = loader.worker_init_fn
+        self._num_workers = options.num_chains
+        self.owner_thread = threading.get_ident()
+        multiprocessing.get_start_method()  # as torch does: fixes the default context
+        self._driver = self._start_driver(loader, options)
+        self._workers = [
+            WorkerHandle(self._driver, slot, process.name)  # type: ignore[misc]
+            for slot, process in enumerate(self._processes)
+        ]
+        self._data_queue = _Results(self._driver)  # type: ignore[assignment]
+        self._pinner = _Pinner(self._pin_memory_device) if self._pin_memory else None
+        self._driver.prepare = self._pinner
+        _open_iterators.add(self)
+        self._reset(loader, first_iter=True)
+
+    def _start_driver(self, loader: DataLoader[Any], options: "StreamOptions") -> Driver:
+        may_be_free = (
+            options.num_slots > options.num_chains
+            and loader.worker_init_fn is None
+            and self._in_order
+            and may_run_ahead(self._index_sampler)
+        )
+        num_slots = max(options.num_slots, options.num_chains) if may_be_free else 0
+        state = Stream(
+            num_chains=options.num_chains,
+            prefetch_factor=self._prefetch_factor,
+            in_order=self._in_order,
+            num_slots=max(num_slots, options.num_chains),
+            may_be_free=may_be_free,
+        )
+        job = Job(
+            dataset_kind=self._dataset_kind,
+            dataset=self._dataset,
+            auto_collation=self._auto_collation,
+            collate_fn=self._collate_fn,
+            drop_last=self._drop_last,
+            base_seed=int(self._base_seed),
+            worker_init_fn=self._worker_init_fn,
+            num_chains=options.num_chains,
+        )
+        context = multiprocessing.get_context("fork")
+        self._processes = [context.Process(daemon=True) for _ in range(state.num_chains)]
+        return Driver(
+            state,
+            job,
+            self._processes,
+            arena_nbytes=options.arena_nbytes,
+            held_limit_nbytes=options.held_limit_nbytes,
+        )
+
+    # -- torch's own protocol ----------------------------------------------------------------
+
+    def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
+        _BaseDataLoaderIter._reset(self, loader, first_iter)
+        if not first_iter:
+            self._driver.restart()
+        self._fill()
+
+    def _next_data(self) -> Any:
+        self.owner_thread = threading.get_ident()
+        if self._shutdown or self._driver.state.is_exhausted:
+            if not self._persistent_workers:
+                self._shutdown_workers()
+            raise StopIteration
+        batch = self._wait_batch()
+        self._fill()
+        return self._delivered(batch)
+
+    def _shutdown_workers(self) -> None:
+        """End the workers; see `Driver.close`. Nothing at interpreter exit: `_at_exit` does it."""
+        if self._shutdown or _utils is None or _utils.python_exit_status is not False:
+            return
+        self._close(LEAVE_S)
+
+    def __del__(self) -> None:
+        if "_driver" in self.__dict__:
+            self._shutdown_workers()
+
+    # -- ours --------------------------------------------------------------------------------
+
+    def _close(self, grace_s: float) -> None:
+        self._shutdown = True
+        _open_iterators.discard(self)
+        if self._pinner is not None:
+            self._pinner.close()
+        self._driver.close(grace_s)
+
+    def _fill(self) -> None:
+        """Draw indices on torch's schedule: up to the window at first, then one per batch."""
+        while self._driver.state.wants_index:
+            try:
+                indices = self._next_index()  # type: ignore[no-untyped-call]
+            except StopIteration:
+                return
+            self._driver.draw(indices)
+
+    def _wait_batch(self) -> Any:
+        deadline = Deadline(self._timeout if self._timeout > 0 else None)
+        batch = self._driver.wait_next(deadline)
+        if batch is None:
+            raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
+        return batch
+
+    def _delivered(self, batch: Any) -> Any:
+        if isinstance(batch, concurrent.futures.Future):
+            batch = batch.result()
+        if isinstance(batch, ExceptionWrapper):  # from the pinning thread
+            batch.reraise()
+        if isinstance(batch, Failed):
+            _reraise(batch)
+        if isinstance(batch, Died):
+            raise _death(batch)
+        return batch
+
+
+class _Pinner:
+    """Copies batches that came early into torch's pinned memory, on a thread of its own."""
+
+    def __init__(self, device: str | None) -> None:
+        self._device = device
+        index = torch.accelerator.current_device_index()
+        self._pool = concurrent.futures.ThreadPoolExecutor(
+            1, "pt_data_pin", functools.partial(_set_up_pinning, index)
+        )
+
+    def __call__(self, batch: Any) -> Any:
+        return self._pool.submit(self._pin, batch)
+
+    def _pin(self, batch: Any) -> Any:
+        try:
+            return _utils.pin_memory.pin_memory(batch, self._device)
+        except Exception:
+            return ExceptionWrapper(where=f"in pin memory thread for device {self._device}")
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _set_up_pinning(device_index: int) -> None:
+    torch.set_num_threads(1)  # thread local: the copies shall not take every core
+    torch.accelerator.set_device_index(device_index)
+
+
+def _reraise(failed: Failed) -> NoReturn:
+    """The dataset's own error, with the worker's traceback, and which samples it was."""
+    try:
+        failed.wrapper.reraise()
+    except Exception as error:
+        indices = _first_few(loads(failed.body)) if failed.body else "unknown"
+        error.add_note(f"stoker: worker {failed.slot}, batch {failed.task_id}, samples {indices}")
+        raise
+    raise AssertionError("reraise returned")
+
+
+def _death(died: Died) -> RuntimeError:
+    """torch's words for a dead worker (torch/csrc/DataLoader.cpp, 2.13), and the samples."""
+    how = died.how
+    if isinstance(how, str):
+        return RuntimeError(f"DataLoader worker exited unexpectedly: {how}")
+    if how.code < 0:
+        text = f"DataLoader worker (pid {how.pid}) is killed by signal: {_signal_name(-how.code)}. "
+        if -how.code == signal.SIGBUS:
+            text += (
+                "It is possible that dataloader's workers are out of shared memory. "
+                "Please try to raise your shared memory limit."
+            )
+    else:
+        text = (
+            f"DataLoader worker (pid {how.pid}) exited unexpectedly with exit code {how.code}. "
+            "Details are lost due to multiprocessing. Rerunning with num_workers=0 may give "
+            "better error trace."
+        )
+    error = RuntimeError(text)
+    error.add_note(
+        f"stoker: worker {how.slot} died {MAX_DEATHS} times while samples "
+        f"{_first_few(died.indices)} were due; it was started afresh each time"
+    )
+    return error
+
+
+def _signal_name(signum: int) -> str:
+    return signal.strsignal(signum) or f"signal {signum}"
+
+
+def _first_few(indices: Any, limit: int = 16) -> str:
+    if isinstance(indices, (list, tuple)) and len(indices) > limit:
+        return f"{list(indices[:limit])} and {len(indices) - limit} more"
+    return repr(indices)
+
+
+# -- the end of the process ----------------------------------------------------------------------
+
+_open_iterators: weakref.WeakSet[StreamIterator] = weakref.WeakSet()
+
+
+def _at_exit() -> None:
+    for iterator in tuple(_open_iterators):
+        if iterator.owner_thread == threading.get_ident():  # else its thread may be at work
+            iterator._close(EXIT_GRACE_S)
+    wait_all_gone(Deadline(GONE_S))
+
+
+atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_open_iterators.clear)

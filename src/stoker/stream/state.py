@@ -1,0 +1,523 @@
+"""The only place that decides what a stream does next: step(event) -> actions.
+
+    HOME   every task runs on its own chain's worker, in the chain's order        (rungs 1 to 4)
+    ASKED  the chains seem to draw nothing: further workers were started, to tell the state at
+           iter(), and every task at home is watched from now on
+    FREE   tasks stand alone: any worker takes any task, beyond V                      (rung 5)
+    BARRED a task drew or something moved: home for good, and what was made elsewhere counts only
+           where the home worker could not have made it otherwise
+
+Promise: a chain's tasks run at home in order, each at most once per life of its worker, and
+never earlier than torch would have sent them; a result is taken once. An unknown pair of phase
+and event raises BrokenGuarantee with the story so far.
+The state is changed in place: a copy per batch would cost more than the batch.
+Pure: no thread, clock, socket or torch.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from stoker.errors import BrokenGuarantee
+from stoker.order.plan import Task
+from stoker.order.reorder import Reorder
+
+# A free task costs a look at the job's state and this much for the generators; it must be small
+# beside the task. Measured: tests/unit/worker/test_portable.py prints both.
+FREE_COST_S = 0.0003
+FREE_COST_FRAC = 0.05
+# A history this long is worth a process that tells the fingerprint at iter(), so that what a
+# point covers can be forgotten: about two epochs of ImageNet.
+LONG_HISTORY_NBYTES = 8 << 20
+# In place of an exit: the world changed, and a worker cannot be brought to where it was.
+BEYOND_HELP = "its worker could not be brought back to where it was"
+MAX_DEATHS = 3  # of workers on one task; then the task is to blame
+
+
+class Phase(Enum):
+    HOME = "home"
+    ASKED = "asked"
+    FREE = "free"
+    BARRED = "barred"
+    CLOSED = "closed"
+
+
+# -- events ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The sampler gave one more index list."""
+
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    slot: int
+    task_id: int
+    batch: Any
+    free: bool = False  # made as a free-standing task
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A chain's worker looked at itself. `point` is the worker's Point."""
+
+    chain: int
+    point: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Greeted:
+    """A worker has begun; resumed: from the Point that it was given."""
+
+    slot: int
+    fingerprint: bytes
+    resumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A free-standing task was not one: `why` is "drew" or "moved"."""
+
+    slot: int
+    task_id: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A slot's worker ended although nobody had asked it to."""
+
+    slot: int
+    how: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """The script began the next epoch on living workers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    pass
+
+
+Event = Drawn | Arrived | Watched | Greeted | Refused | Lost | Restarted | Closed
+
+# -- actions -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    slot: int
+    task: Task
+    quiet: bool = False
+    free: bool = False
+    watch: bool = False  # the answer shall carry a Point
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start a worker there, from `point` if it can. must_greet: it shall tell its fingerprint."""
+
+    slot: int
+    point: Any = None
+    must_greet: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """No worker can do this task; `how` tells the last one's end."""
+
+    task: Task
+    how: Any
+
+
+Action = Ask | Start | Kill | GiveUp
+
+# -- state -------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Chain:
+    history: list[Task] = field(default_factory=list)  # every task since iter(), in order
+    num_answered: int = 0  # of history; the rest is owed
+    history_nbytes: int = 0
+    point: Any = None
+    num_idle_deaths: int = 0  # since its last answer
+    last_unwatched_id: int = -1  # its newest task whose answer need not carry a Point
+    has_forgotten: bool = False  # history begins after `point`, which must be resumed from
+    how_lost: Any = None  # for good: nobody can do its tasks
+
+
+@dataclass(slots=True, kw_only=True)
+class Stream:
+    """num_slots: workers that free-standing tasks may use; may_run_ahead: indices may be drawn
+    earlier than torch would; may_be_free: rung 5 is open to this job at all."""
+
+    num_chains: int
+    prefetch_factor: int
+    in_order: bool = True
+    num_slots: int = 1
+    may_be_free: bool = False
+    phase: Phase = Phase.HOME
+    why_barred: str = ""
+    num_lost: int = 0
+    num_replayed: int = 0
+    reorder: Reorder[Any] = field(init=False)
+    _next_id: int = 0
+    _first_id: int = 0  # of this epoch: chains are counted from there
+    _cursor: int = 0  # chain of the next task
+    _chains: list[_Chain] = field(init=False)
+    _waiting: deque[Task] = field(default_factory=deque)  # drawn ahead, not yet due at home
+    _extras: set[int] = field(default_factory=set)  # slots beyond V that were started
+    _free_on: dict[int, dict[int, Task]] = field(default_factory=dict)  # slot -> owed
+    _free_held: dict[int, Task] = field(default_factory=dict)  # answered free, not yet taken
+    _fingerprint: bytes | None = None  # of the job at iter(); None while nobody asked
+    _has_asked: bool = False
+    _story: deque[str] = field(default_factory=lambda: deque(maxlen=32))
+
+    def __post_init__(self) -> None:
+        self._chains = [_Chain() for _ in range(self.num_chains)]
+        # Out of order a batch may leave before a task of its chain that moves what it depends on.
+        self.may_be_free = self.may_be_free and self.in_order
+        self.reorder = Reorder(0, self.in_order)
+
+    # -- questions ---------------------------------------------------------------------------
+
+    @property
+    def witness_slot(self) -> int:
+        """One slot beyond all others, for a process that only tells the job's fingerprint."""
+        return self.num_slots
+
+    @property
+    def wants_index(self) -> bool:
+        """Whether one more index list should be drawn now."""
+        return self._num_in_flight < self.window
+
+    @property
+    def window(self) -> int:
+        """Batches asked for and not yet taken: torch's own number, more where tasks are free."""
+        num_workers = max(self.num_chains, len(self._free_on))
+        return self.prefetch_factor * num_workers
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether everything drawn in this epoch has been taken."""
+        return self._num_in_flight == 0
+
+    @property
+    def next_slot(self) -> int | None:
+        """The slot that owes the batch that leaves next; None where any may come."""
+        if not self.in_order:
+            return None
+        wanted = self.reorder.next_id
+        for slot, tasks in self._free_on.items():
+            if wanted in tasks:
+                return slot
+        return (wanted - self._first_id) % self.num_chains
+
+    @property
+    def _num_in_flight(self) -> int:
+        return self._next_id - self.reorder.next_id - self.reorder.num_left_early
+
+    def _owed(self, chain: _Chain) -> list[Task]:
+        return chain.history[chain.num_answered :]
+
+    # -- the step ----------------------------------------------------------------------------
+
+    def step(self, event: Event) -> list[Action]:
+        """What to do about an event. Raises BrokenGuarantee on what cannot be."""
+        match event:
+            case _ if self.phase is Phase.CLOSED:
+                return []  # late news after close is normal
+            case Arrived(slot, task_id, batch, free):
+                return self._arrived(slot, task_id, batch, free)
+            case Drawn(body):
+                return self._drawn(body)
+            case Watched(chain, point):
+                return self._tell(event, self._watched(chain, point))
+            case Greeted(slot, fingerprint, resumed):
+                return self._tell(event, self._greeted(slot, fingerprint, resumed))
+            case Refused(slot, task_id, why):
+                return self._tell(event, self._refused(slot, task_id, why))
+            case Lost(slot, how):
+                return self._tell(event, self._lost(slot, how))
+            case Restarted():
+                return self._tell(event, self._restarted())
+            case Closed():
+                self.phase = Phase.CLOSED
+                return []
+        raise self._broken(f"{event!r} while {self.phase.name}")
+
+    def taken(self, task_id: int) -> list[Action]:
+        """A batch has left: what was drawn ahead may be due now."""
+        self._free_held.pop(task_id, None)
+        return self._send_due() if self._waiting else []
+
+    def _drawn(self, body: bytes) -> list[Action]:
+        task = Task(self._next_id, self._pick_chain(), body)
+        self._next_id += 1
+        if self.phase is Phase.FREE:
+            return [self._ask_free(task)]
+        self._waiting.append(task)
+        return self._send_due()
+
+    def _pick_chain(self) -> int:
+        """torch's round robin; out of order it skips workers that have enough to do.
+
+        Source: torch/utils/data/dataloader.py `_try_put_index`, 2.13.
+        """
+        for _ in range(self.num_chains):
+            chain = self._cursor
+            self._cursor = (self._cursor + 1) % self.num_chains
+            owed = len(self._chains[chain].history) - self._chains[chain].num_answered
+            if self.in_order or owed < self.prefetch_factor:
+                break
+        return chain
+
+    def _send_due(self) -> list[Action]:
+        """Send what torch would have sent by now."""
+        due: list[Action] = []
+        while self._waiting and self._waiting[0].id < self._schedule_end:
+            due.append(self._ask_home(self._waiting.popleft()))
+        return due
+
+    @property
+    def _schedule_end(self) -> int:
+        """torch would have sent the tasks below this id by now."""
+        num_taken = self._next_id - self._num_in_flight
+        return num_taken + self.prefetch_factor * self.num_chains
+
+    def _ask_home(self, task: Task) -> Action:
+        chain = self._chains[task.chain]
+        if chain.how_lost is not None:
+            return GiveUp(task, chain.how_lost)
+        chain.history.append(task)
+        chain.history_nbytes += len(task.body)
+        watch = self.phase is Phase.ASKED
+        if not watch:
+            chain.last_unwatched_id = task.id
+        return Ask(task.chain, task, watch=watch)
+
+    def _ask_free(self, task: Task) -> Ask:
+        slot = min(self._free_on, key=lambda s: len(self._free_on[s]))
+        self._free_on[slot][task.id] = task
+        return Ask(slot, task, free=True)
+
+    def _arrived(self, slot: int, task_id: int, batch: Any, free: bool) -> list[Action]:
+        if free:
+            task = self._free_on.get(slot, {}).pop(task_id, None)
+            if task is None:
+                return []  # it crossed with the bar: the task is made again at home
+            self._free_held[task_id] = task
+        else:
+            self._count_home_answer(slot, task_id)
+        if slot < self.num_chains:
+            self._chains[slot].num_idle_deaths = 0
+        if task_id >= self._first_id:
+            self.reorder.hold(task_id, batch)
+        return []
+
+    def _count_home_answer(self, slot: int, task_id: int) -> None:
+        owed = self._owed(self._chains[slot])[:1] if slot < self.num_chains else []
+        if not owed or owed[0].id != task_id:
+            raise self._broken(f"batch {task_id} from slot {slot}, which owes {owed}")
+        self._chains[slot].num_answered += 1
+
+    def _lost(self, slot: int, how: Any) -> list[Action]:
+        if slot == self.witness_slot:
+            return []  # then histories stay whole
+        self.num_lost += 1
+        orphans = list(self._free_on.pop(slot, {}).values())
+        hopeless = [task for task in orphans[:1] if self._blame(task)]
+        orphans = orphans[len(hopeless) :]
+        actions: list[Action] = [GiveUp(task, how) for task in hopeless]
+        if slot < self.num_chains:
+            actions += self._revive(slot, how)
+            if self.phase is Phase.FREE and self._chains[slot].how_lost is None:
+                self._free_on[slot] = {}
+        self._extras.discard(slot)
+        if self.phase is Phase.FREE and self._extras:
+            return actions + [self._ask_free(task) for task in orphans]
+        if self.phase in (Phase.ASKED, Phase.FREE) and not self._extras:
+            return actions + self._bar("its further workers died", orphans)
+        return actions
+
+    def _blame(self, task: Task) -> bool:
+        """Count one more death against the task that was at work; whether it is one too many."""
+        task.num_deaths += 1
+        return task.num_deaths >= MAX_DEATHS
+
+    def _revive(self, slot: int, how: Any) -> list[Action]:
+        """Start a chain's worker again and have it make what it made; how: None if we ended it."""
+        chain = self._chains[slot]
+        owed = self._owed(chain)
+        if how is not None and self._is_hopeless(chain, owed):
+            chain.how_lost = how
+            return [GiveUp(task, how) for task in owed]
+        done = chain.history[: chain.num_answered]
+        covered = -1 if chain.point is None else chain.point.task_id
+        self.num_replayed += sum(task.id > covered for task in done)
+        return [
+            Start(slot, chain.point),
+            *(Ask(slot, task, quiet=True) for task in done),
+            *(Ask(slot, task, watch=task.id > chain.last_unwatched_id) for task in owed),
+        ]
+
+    def _is_hopeless(self, chain: _Chain, owed: list[Task]) -> bool:
+        """Count one more death, against the task that was at work or else the chain."""
+        if not owed:
+            chain.num_idle_deaths += 1
+            return chain.num_idle_deaths >= MAX_DEATHS
+        return self._blame(owed[0])
+
+    def _restarted(self) -> list[Action]:
+        """Owed tasks are still made, for they move the generators, and then dropped.
+
+        Not those that torch would not have sent yet: free ones leave no trace, so they are
+        merely no longer owed to anybody.
+        """
+        for slot, tasks in self._free_on.items():
+            self._free_on[slot] = {i: task for i, task in tasks.items() if i < self._schedule_end}
+        self._waiting.clear()
+        self._free_held.clear()
+        self._first_id = self._next_id
+        self._cursor = 0
+        self.reorder = Reorder(self._next_id, self.in_order)
+        return []
+
+    # -- rung 5: tasks that stand alone -----------------------------------------------------------
+
+    def _watched(self, number: int, point: Any) -> list[Action]:
+        chain = self._chains[number]
+        if not chain.has_forgotten or point.fingerprint == self._fingerprint:
+            chain.point = point  # else the older one stays: what it covers is no longer known
+            self._forget_covered(chain)
+        if self.phase in (Phase.ASKED, Phase.FREE):
+            if point.drew:
+                return self._bar("it draws random numbers")
+            if self._fingerprint not in (None, point.fingerprint):
+                return self._bar("its state moves", moved=(number, point.task_id))
+            return self._try_free()
+        if chain.history_nbytes > LONG_HISTORY_NBYTES and not self._has_asked:
+            self._has_asked = True
+            return [Start(self.witness_slot, must_greet=True)]
+        return self._ask_extras(point) if self.phase is Phase.HOME and self.may_be_free else []
+
+    def _ask_extras(self, point: Any) -> list[Action]:
+        if point.drew:
+            return self._bar("it draws random numbers")
+        if point.watch_s + FREE_COST_S > FREE_COST_FRAC * point.task_s:
+            return []  # looking after each task whether it left a trace would cost too much
+        self.phase = Phase.ASKED
+        self._extras = set(range(self.num_chains, self.num_slots))
+        return [Start(slot, must_greet=True) for slot in sorted(self._extras)]
+
+    def _greeted(self, slot: int, fingerprint: bytes, resumed: bool) -> list[Action]:
+        if slot < self.num_chains:
+            return self._check_resumed(slot, resumed)
+        if slot != self.witness_slot and self.phase not in (Phase.ASKED, Phase.FREE):
+            return []  # it is being killed
+        if not fingerprint:
+            return [Kill(slot)] if slot == self.witness_slot else self._bar("it cannot be watched")
+        if self._fingerprint not in (None, fingerprint):
+            return self._bar("it looks different in every process")
+        self._fingerprint = fingerprint
+        for chain in self._chains:
+            self._forget_covered(chain)
+        return [Kill(slot)] if slot == self.witness_slot else self._try_free()
+
+    def _check_resumed(self, slot: int, resumed: bool) -> list[Action]:
+        """A chain whose past is forgotten must go on from its point, or it cannot go on."""
+        chain = self._chains[slot]
+        if resumed or not chain.has_forgotten:
+            return []
+        chain.how_lost = chain.how_lost or BEYOND_HELP
+        return [Kill(slot), *(GiveUp(task, chain.how_lost) for task in self._owed(chain))]
+
+    def _try_free(self) -> list[Action]:
+        """FREE once every chain was seen unmoved after its last unwatched task."""
+        if self.phase is not Phase.ASKED or self._fingerprint is None:
+            return []
+        for number, chain in enumerate(self._chains):
+            if chain.how_lost is not None or chain.point is None:
+                return []
+            if chain.point.task_id < chain.last_unwatched_id:
+                return []
+            if chain.point.fingerprint != self._fingerprint:
+                return self._bar("its state moves", moved=(number, chain.point.task_id))
+        self.phase = Phase.FREE
+        self._free_on = {slot: {} for slot in (*range(self.num_chains), *sorted(self._extras))}
+        return []
+
+    def _forget_covered(self, chain: _Chain) -> None:
+        """Drop the tasks that a replacement would not run again: it will accept the point."""
+        if chain.point is None or chain.point.fingerprint != self._fingerprint:
+            return
+        kept = [task for task in chain.history if task.id > chain.point.task_id]
+        chain.num_answered -= len(chain.history) - len(kept)
+        chain.has_forgotten = True
+        chain.history = kept
+        chain.history_nbytes = sum(len(task.body) for task in kept)
+
+    def _refused(self, slot: int, task_id: int, why: str) -> list[Action]:
+        task = self._free_on.get(slot, {}).pop(task_id, None)
+        if task is None:  # it crossed with the bar: the task is made again at home
+            return self._clean(slot)
+        if why == "drew":
+            return self._bar("it draws random numbers", [task], dirty=slot)
+        return self._bar("its state moves", [task], moved=(task.chain, task_id), dirty=slot)
+
+    def _bar(
+        self,
+        why: str,
+        more: list[Task] | None = None,
+        *,
+        moved: tuple[int, int] | None = None,
+        dirty: int | None = None,
+    ) -> list[Action]:
+        """Home for good. Free tasks not yet answered, and `more`, run at home when they are due.
+
+        moved: the chain whose state a task moves, and that task: what was made elsewhere of
+        the chain's later tasks did not see it, and is made again. It cannot have left, for the
+        task itself has not. dirty: a slot whose worker ran a task that was none of its own.
+        """
+        owed = [task for tasks in self._free_on.values() for task in tasks.values()]
+        if moved is not None:
+            chain, moved_id = moved
+            stale = [t for t in self._free_held.values() if t.chain == chain and t.id > moved_id]
+            for task in stale:
+                self.reorder.drop(task.id)
+            owed += stale
+        actions: list[Action] = [Kill(slot) for slot in sorted(self._extras)]
+        self.phase, self.why_barred = Phase.BARRED, why
+        self._extras, self._free_on, self._free_held = set(), {}, {}
+        if dirty is not None:
+            actions += self._clean(dirty)
+        tasks = [*owed, *(more or ()), *self._waiting]
+        self._waiting = deque(sorted(tasks, key=lambda task: task.id))
+        return actions + self._send_due()
+
+    def _clean(self, slot: int) -> list[Action]:
+        """Replace a home worker that ran what was none of its own."""
+        if slot >= self.num_chains:
+            return []
+        return [Kill(slot), *self._revive(slot, None)]
+
+    # -- story ------------------------------------------------------------------------------------
+
+    def _tell(self, event: Event, actions: list[Action]) -> list[Action]:
+        self._story.append(f"{str(event)[:120]} -> {self.phase.name}, {len(actions)} actions")
+        return actions
+
+    def _broken(self, what: str) -> BrokenGuarantee:
+        return BrokenGuarantee(f"{what}; story: {' | '.join(self._story) or 'none'}")

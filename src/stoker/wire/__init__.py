@@ -1,0 +1,1 @@
+"""Bytes between trainer and worker."""

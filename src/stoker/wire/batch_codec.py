@@ -1,0 +1,303 @@
+"""Nested batches <-> buffers, without a copy of what lies in the arena.
+
+Promise: what comes out equals what torch's own worker queue would give: types, values,
+strides, and which tensors share a storage. How it travels:
+
+- storages and arrays of LARGE_NBYTES or more lie in the worker's arena, where default_collate
+  put them (worker/patches.py) or where `encode` copies them, and the trainer's tensors show them;
+- smaller ones follow the pickle stream and are copied into ordinary, 64-byte aligned memory;
+- everything else is in the pickle stream (protocol 5), by torch's own reducers.
+
+Source of the rules: torch/multiprocessing/reductions.py `reduce_tensor`, `rebuild_tensor`, 2.13.
+"""
+
+import copyreg
+import ctypes
+import io
+import pickle
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, NamedTuple
+
+import torch
+from torch.multiprocessing import reductions
+
+from stoker.wire.frame import INLINE, PLACE
+from stoker.wire.slabs import Heap, Lender
+
+# Below this a copy into ordinary memory costs less than keeping count of an extent.
+# Measured: benchmarks/tokens.py and handover_small.py
+LARGE_NBYTES = 64 * 1024
+
+# A blob up to this size travels in the socket, a larger one through the arena.
+INLINE_NBYTES = 64 * 1024
+
+_DTYPES = sorted({d for d in vars(torch).values() if isinstance(d, torch.dtype)}, key=str)
+_DTYPE_NUMBER = {dtype: number for number, dtype in enumerate(_DTYPES)}
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+class Encoded(NamedTuple):
+    """One batch, ready to be framed. The parts stay valid while this object lives."""
+
+    table: bytes
+    num_storages: int
+    num_buffers: int
+    stream_nbytes: int
+    blob: list[bytes | memoryview]
+    blob_offset: int
+    keepalive: object
+
+    @property
+    def blob_nbytes(self) -> int:
+        return sum(len(part) for part in self.blob)
+
+    def inline_parts(self) -> list[bytes | memoryview]:
+        """What follows the table in the message itself."""
+        return self.blob if self.blob_offset == INLINE else []
+
+
+class _Collector:
+    """Takes large buffers out of the stream; True keeps one in it."""
+
+    def __init__(self, buffers: list[memoryview]) -> None:
+        self._buffers = buffers
+
+    def __call__(self, buffer: pickle.PickleBuffer) -> bool:
+        view = buffer.raw()
+        if view.nbytes < LARGE_NBYTES:
+            return True
+        self._buffers.append(view)
+        return False
+
+
+class _Pickler(pickle.Pickler):
+    """Writes the stream; collects storages and buffers on the way."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        self.buffers: list[memoryview] = []
+        # Not a method: a cycle would keep every batch until the next garbage collection.
+        super().__init__(file, protocol=5, buffer_callback=_Collector(self.buffers))
+        self.dispatch_table = _reducers()
+        self.storages: list[torch.UntypedStorage] = []
+        self.ranges: list[list[int]] = []  # bytes of the storage that anything shows
+        self._number: dict[int, int] = {}
+
+    def reducer_override(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in _PLAIN:
+            if (
+                value.layout is not torch.strided
+                or value.device.type != "cpu"
+                or value.requires_grad
+                or value.is_quantized
+                or kind is not torch.Tensor
+            ):
+                return reductions.reduce_tensor(value)
+            return _tensor, self._describe(value)
+        if kind is torch.UntypedStorage and value.device.type == "cpu":
+            return _storage, (self._add(value, 0, value.nbytes()),)
+        return NotImplemented
+
+    def _describe(self, tensor: torch.Tensor) -> tuple[object, ...]:
+        storage = tensor.untyped_storage()
+        offset, size, stride = int(tensor.storage_offset()), tensor.shape, tensor.stride()
+        first, end = 0, storage.nbytes()
+        if end >= LARGE_NBYTES:
+            first, end = _shown(offset, size, stride, tensor.element_size())
+        number = self._add(storage, first, end)
+        return number, _DTYPE_NUMBER[tensor.dtype], offset, tuple(size), stride
+
+    def _add(self, storage: torch.UntypedStorage, first: int, end: int) -> int:
+        number = self._number.get(storage._cdata)
+        if number is None:
+            number = self._number[storage._cdata] = len(self.storages)
+            self.storages.append(storage)
+            self.ranges.append([first, end])
+        elif first < end:
+            shown = self.ranges[number]
+            empty = shown[0] == shown[1]
+            shown[0] = first if empty else min(shown[0], first)
+            shown[1] = end if empty else max(shown[1], end)
+        return number
+
+
+def _shown(offset: int, size: Sequence[int], stride: Sequence[int], itemsize: int) -> list[int]:
+    """Bytes [first, end) of a storage that a strided tensor shows; empty for no elements.
+
+    first is a multiple of 64, so that what is cut off changes no tensor's alignment.
+    """
+    if 0 in size:
+        return [0, 0]
+    span = sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    return [offset * itemsize & ~63, (offset + span + 1) * itemsize]
+
+
+def _reducers() -> dict[type, Callable[[Any], Any]]:
+    extra: dict[type, Callable[[Any], Any]] = ForkingPickler._extra_reducers  # type: ignore[attr-defined]
+    if len(_merged) < len(extra) + len(copyreg.dispatch_table):
+        _merged.update(copyreg.dispatch_table)
+        _merged.update(extra)
+    return _merged
+
+
+_merged: dict[type, Callable[[Any], Any]] = {}
+
+
+def encode(batch: object, heap: Heap | None) -> Encoded:
+    """A batch as frame parts. heap: where large parts go; None keeps all in the message.
+
+    Every extent that the frame names gets one more holder, the reader. Raises what pickling
+    raises.
+    """
+    file = io.BytesIO()
+    pickler = _Pickler(file)
+    pickler.dump(batch)
+    stream = file.getbuffer()
+    places: list[bytes] = []
+    tail: list[bytes | memoryview] = []
+    for storage, (first, end) in zip(pickler.storages, pickler.ranges, strict=True):
+        address = storage.data_ptr()
+        offset = None if heap is None else heap.find(address)
+        if heap is not None and offset is not None:
+            heap.hold(offset)
+            places.append(PLACE.pack(offset, storage.nbytes(), 0))
+        else:
+            places.append(_place(address + first, end - first, first, heap, tail))
+    for view in pickler.buffers:
+        address = ctypes.addressof(ctypes.c_char.from_buffer(view)) if not view.readonly else 0
+        if address:
+            places.append(_place(address, view.nbytes, 0, heap, tail))
+        else:
+            places.append(PLACE.pack(INLINE, view.nbytes, 0))
+            tail.append(view)
+    blob: list[bytes | memoryview] = [stream, *tail]
+    blob_offset = _move_blob(blob, heap)
+    return Encoded(
+        b"".join(places), len(pickler.storages), len(pickler.buffers), len(stream),
+        blob, blob_offset, (pickler.storages, pickler.buffers, file),
+    )  # fmt: skip
+
+
+def _place(
+    address: int, nbytes: int, first: int, heap: Heap | None, tail: list[bytes | memoryview]
+) -> bytes:
+    """Put bytes where they travel: the arena if they are many and it has room, else the tail."""
+    view = heap.allocate(nbytes) if heap is not None and nbytes >= LARGE_NBYTES else None
+    if heap is None or view is None:
+        tail.append(ctypes.string_at(address, nbytes))
+        return PLACE.pack(INLINE, nbytes, first)
+    offset = _start_of(heap, view)
+    ctypes.memmove(heap.arena.address + offset, address, nbytes)
+    heap.hold(offset)
+    return PLACE.pack(offset, nbytes, first)
+
+
+def _move_blob(blob: list[bytes | memoryview], heap: Heap | None) -> int:
+    """Put a large blob into the arena. Returns its offset there, or INLINE."""
+    nbytes = sum(len(part) for part in blob)
+    view = heap.allocate(nbytes) if heap is not None and nbytes > INLINE_NBYTES else None
+    if heap is None or view is None:
+        return INLINE
+    position = 0
+    for part in blob:
+        view[position : position + len(part)] = part
+        position += len(part)
+    offset = _start_of(heap, view)
+    heap.hold(offset)
+    return offset
+
+
+def _start_of(heap: Heap, view: memoryview) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(view)) - heap.arena.address
+
+
+_ALONE = struct.Struct("<IIQ")
+
+
+def dumps(value: object) -> bytes:
+    """`encode` into one self-contained piece of bytes, for index lists and the like."""
+    encoded = encode(value, None)
+    head = _ALONE.pack(encoded.num_storages, encoded.num_buffers, encoded.stream_nbytes)
+    return b"".join((head, encoded.table, *encoded.blob))
+
+
+def loads(data: bytes | memoryview) -> Any:
+    """What `dumps` took. Raises what unpickling raises."""
+    num_storages, num_buffers, stream_nbytes = _ALONE.unpack_from(data)
+    view = memoryview(bytearray(data) if num_storages else data)[_ALONE.size :]
+    table_nbytes = PLACE.size * (num_storages + num_buffers)
+    return decode(view[:table_nbytes], num_storages, stream_nbytes, view[table_nbytes:], None)
+
+
+class _Loading(threading.local):
+    """What the stream being read refers to, for `_tensor` and `_storage` of this thread."""
+
+    storages: Sequence[tuple[torch.UntypedStorage, int]] = ()
+
+
+_loading = _Loading()
+
+
+def decode(
+    table: memoryview,
+    num_storages: int,
+    stream_nbytes: int,
+    blob: memoryview,
+    lender: Lender | None,
+    copies: bool = False,
+) -> Any:
+    """The batch that `encode` took. Raises what unpickling raises.
+
+    blob: pickle stream, then what lies inline, in the table's order; it may be overwritten
+    once this returns. lender: the arena's bookkeeping here; copies: put everything into
+    ordinary memory, for a trainer that already holds all the shared memory it may.
+    """
+    storages: list[tuple[torch.UntypedStorage, int]] = []
+    buffers: list[memoryview] = []
+    position = stream_nbytes
+    for number, (offset, nbytes, first) in enumerate(PLACE.iter_unpack(table)):
+        if offset != INLINE:
+            assert lender is not None
+            view = lender.lend(offset, nbytes)
+        else:
+            view = blob[position : position + nbytes]
+            position += nbytes
+        owned = offset == INLINE or copies
+        if number < num_storages:
+            storages.append((_copied(view) if owned else _showing(view), first))
+        else:
+            buffers.append(memoryview(bytearray(view)) if owned else view)
+    before, _loading.storages = _loading.storages, storages
+    try:
+        return pickle.loads(blob[:stream_nbytes], buffers=buffers)
+    finally:
+        _loading.storages = before
+
+
+def _copied(view: memoryview) -> torch.UntypedStorage:
+    storage = torch.UntypedStorage(len(view))
+    if len(view):
+        address = ctypes.addressof(ctypes.c_char.from_buffer(view))
+        ctypes.memmove(storage.data_ptr(), address, len(view))
+    return storage
+
+
+def _showing(view: memoryview) -> torch.UntypedStorage:
+    return torch.frombuffer(view, dtype=torch.uint8).untyped_storage()
+
+
+def _tensor(
+    number: int, dtype_number: int, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
+) -> torch.Tensor:
+    storage, first = _loading.storages[number]
+    dtype = _DTYPES[dtype_number]
+    if first:
+        offset -= first // dtype.itemsize
+    return torch.empty(0, dtype=dtype).set_(storage, offset, size, stride)
+
+
+def _storage(number: int) -> torch.UntypedStorage:
+    return _loading.storages[number][0]

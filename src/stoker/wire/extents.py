@@ -1,0 +1,68 @@
+"""Which parts of an arena are in use: first fit from the bottom, neighbours merged.
+
+Promise: extents never overlap. Lowest address first keeps the touched part of a sparse arena
+small, and gives back memory that is still in the processor's cache. Pure.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable
+
+ALIGN_NBYTES = 4096  # a page: tensors start where torch's own shared memory would start
+
+
+class Extents:
+    """Allocator of offsets below `limit_nbytes`. `taken`: extents (offset, nbytes) not to touch."""
+
+    def __init__(self, limit_nbytes: int, taken: Iterable[tuple[int, int]] = ()) -> None:
+        self._size: dict[int, int] = {}  # in use: offset -> rounded nbytes
+        self._starts: list[int] = []  # free extents, ascending
+        self._ends: list[int] = []
+        end_of_last = 0
+        for offset, nbytes in sorted(taken):
+            self._append_free(end_of_last, offset)
+            self._size[offset] = _rounded(nbytes)
+            end_of_last = offset + _rounded(nbytes)
+        self._append_free(end_of_last, limit_nbytes - limit_nbytes % ALIGN_NBYTES)
+
+    def take(self, nbytes: int) -> int | None:
+        """Offset of a new extent; None when none is large enough."""
+        wanted = _rounded(nbytes)
+        for i, start in enumerate(self._starts):
+            if self._ends[i] - start >= wanted:
+                self._size[start] = wanted
+                if self._ends[i] - start == wanted:
+                    del self._starts[i], self._ends[i]
+                else:
+                    self._starts[i] = start + wanted
+                return start
+        return None
+
+    def give(self, offset: int) -> None:
+        """Free an extent that `take` gave or that was taken from the start. KeyError otherwise."""
+        end = offset + self._size.pop(offset)
+        i = bisect_left(self._starts, offset)
+        joins_left = i > 0 and self._ends[i - 1] == offset
+        joins_right = i < len(self._starts) and self._starts[i] == end
+        if joins_left and joins_right:
+            self._ends[i - 1] = self._ends.pop(i)
+            del self._starts[i]
+        elif joins_left:
+            self._ends[i - 1] = end
+        elif joins_right:
+            self._starts[i] = offset
+        else:
+            self._starts.insert(i, offset)
+            self._ends.insert(i, end)
+
+    @property
+    def used_nbytes(self) -> int:
+        return sum(self._size.values())
+
+    def _append_free(self, start: int, end: int) -> None:
+        if end > start:
+            self._starts.append(start)
+            self._ends.append(end)
+
+
+def _rounded(nbytes: int) -> int:
+    return max(ALIGN_NBYTES, -(-nbytes // ALIGN_NBYTES) * ALIGN_NBYTES)

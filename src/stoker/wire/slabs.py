@@ -1,0 +1,229 @@
+"""Memory that batches land in: written by one worker, read in place by the trainer.
+
+Promise: an extent is written again only when nobody can see it any more: its last view on
+the trainer's side died, the worker's own references died, and every process that was forked
+while a view lived has ended.
+Ban: no allocation per batch. A first touch of a page costs twenty times a second one.
+"""
+
+import ctypes
+import mmap
+import os
+import select
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+from weakref import ref
+
+from stoker.wire.extents import Extents
+
+_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Linux; named in mmap from Python 3.13 on
+
+
+class Arena:
+    """A sparse shared mapping that forked children inherit; pages exist once they are touched.
+
+    It has no name and no file descriptor, so nothing of it can be left behind.
+    Raises OSError where the system refuses (ulimit -v).
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _NORESERVE
+        self._map = mmap.mmap(-1, nbytes, flags=flags)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+
+    def extent(self, offset: int, nbytes: int) -> "ctypes.Array[ctypes.c_ubyte]":
+        """An object that exports these bytes and lives as long as any view of any view of it.
+
+        A memoryview would not do: whoever makes a memoryview of it, as NumPy does, keeps the
+        buffer but not that object.
+        """
+        return (ctypes.c_ubyte * nbytes).from_buffer(self._map, offset)
+
+
+class _Life(ref["ctypes.Array[ctypes.c_ubyte]"]):
+    """A weak reference to an extent that knows where it lies."""
+
+    __slots__ = ("nbytes", "offset", "witnesses")
+    offset: int
+    nbytes: int
+    witnesses: list["Witness"]  # of forks made while the view lived: they may still see it
+
+
+class Heap:
+    """The worker's side of an arena: who holds which extent.
+
+    Owner: the worker's only thread. Views may die at any moment (garbage collection), so their
+    deaths are queued and looked at in `allocate`.
+    """
+
+    def __init__(self, arena: Arena, taken: Iterable[tuple[int, int, int]] = ()) -> None:
+        """taken: what an earlier worker of this arena has lent, see `Lender.lent`."""
+        self.arena = arena
+        taken = tuple(taken)
+        self._extents = Extents(arena.nbytes, [(offset, nbytes) for offset, nbytes, _ in taken])
+        self._num_holders = {offset: count for offset, _, count in taken}
+        self._lives: dict[int, _Life] = {}
+        self._died: deque[int] = deque()
+
+    def allocate(self, nbytes: int) -> memoryview | None:
+        """A view that holds its extent while it lives; None when the arena is full."""
+        self._bury()
+        offset = self._extents.take(nbytes)
+        if offset is None:
+            return None
+        extent = self.arena.extent(offset, nbytes)
+        life = _Life(extent, self._on_death)
+        life.offset = offset
+        self._lives[offset] = life
+        self._num_holders[offset] = 1
+        return memoryview(extent).cast("B")
+
+    def find(self, address: int) -> int | None:
+        """Offset of the extent in use that starts at a memory address; None where none does."""
+        offset = address - self.arena.address
+        return offset if offset in self._num_holders else None
+
+    def hold(self, offset: int) -> None:
+        """One more holder: the trainer, to whom the extent is being sent."""
+        self._num_holders[offset] += 1
+
+    def drop(self, offset: int) -> None:
+        """One holder less; the last one frees the extent."""
+        left = self._num_holders[offset] = self._num_holders[offset] - 1
+        if left == 0:
+            del self._num_holders[offset]
+            self._extents.give(offset)
+
+    def _on_death(self, life: Any) -> None:
+        self._died.append(life.offset)
+
+    def _bury(self) -> None:
+        while self._died:
+            offset = self._died.popleft()
+            del self._lives[offset]
+            self.drop(offset)
+
+
+class Lender:
+    """The trainer's side of an arena: which extents its tensors still show.
+
+    Owner: the thread that iterates. Views die on any thread; their deaths go through deques.
+    """
+
+    def __init__(self, arena: Arena) -> None:
+        self.arena = arena
+        self._lives: dict[int, list[_Life]] = {}
+        self._died: deque[_Life] = deque()
+        self._seen: list[_Life] = []  # dead here, but a forked process may still see them
+        self.lent_nbytes = 0
+
+    def lend(self, offset: int, nbytes: int) -> memoryview:
+        """A view of an extent that the worker sent; the extent goes back when the view dies."""
+        extent = self.arena.extent(offset, nbytes)
+        life = _Life(extent, self._died.append)
+        life.offset, life.nbytes, life.witnesses = offset, nbytes, []
+        self._lives.setdefault(offset, []).append(life)
+        self.lent_nbytes += nbytes
+        return memoryview(extent).cast("B")
+
+    def take_returned(self) -> list[int]:
+        """Offsets that went back since the last call, once for every time they were lent."""
+        if not self._died and not self._seen:
+            return []
+        returned = []
+        while self._died:
+            self._seen.append(self._died.popleft())
+        for life in self._seen:
+            life.witnesses = [w for w in life.witnesses if not w.is_gone()]
+            if not life.witnesses:
+                self._forget(life)
+                returned.append(life.offset)
+        self._seen = [life for life in self._seen if life.witnesses]
+        return returned
+
+    def witness(self, witness: "Witness") -> None:
+        """A process was forked: what is lent now may be seen by it until it ends."""
+        for lives in self._lives.values():
+            for life in lives:
+                life.witnesses.append(witness)
+
+    def lent(self) -> list[tuple[int, int, int]]:
+        """Extents (offset, nbytes, how many times) that are lent now."""
+        return [(offset, lives[0].nbytes, len(lives)) for offset, lives in self._lives.items()]
+
+    def _forget(self, life: _Life) -> None:
+        self.lent_nbytes -= life.nbytes
+        lives = self._lives[life.offset]
+        lives.remove(life)
+        if not lives:
+            del self._lives[life.offset]
+
+
+class Witness:
+    """Tells whether a forked child, and all that it forked, still has this process's memory.
+
+    A pipe whose writing end only the child keeps: it closes when the child ends or runs
+    another program. Made before the fork; then `in_parent` or `in_child`.
+    """
+
+    def __init__(self) -> None:
+        self._read_fd, self._write_fd = os.pipe()
+        self._is_gone = False
+
+    def in_parent(self) -> None:
+        os.close(self._write_fd)
+
+    def in_child(self) -> None:
+        """This copy watches nobody; the writing end stays open while the child lives."""
+        if not self._is_gone:
+            os.close(self._read_fd)
+            self._is_gone = True
+
+    def is_gone(self) -> bool:
+        if not self._is_gone:
+            poll = select.poll()
+            poll.register(self._read_fd, 0)  # POLLHUP comes unasked
+            if poll.poll(0):
+                os.close(self._read_fd)
+                self._is_gone = True
+        return self._is_gone
+
+    def __del__(self) -> None:
+        if not self._is_gone:
+            os.close(self._read_fd)
+
+
+class ArenaPool:
+    """Arenas whose pages are touched already, for the next loader.
+
+    Owner: the trainer; used under the stream's own calls only.
+    """
+
+    def __init__(self) -> None:
+        self._lenders: list[Lender] = []
+
+    def take(self, nbytes: int) -> Lender | None:
+        """A lender with nothing lent; None where the system refuses to map more."""
+        for i, lender in enumerate(self._lenders):
+            lender.take_returned()
+            if not lender.lent() and lender.arena.nbytes >= nbytes:
+                return self._lenders.pop(i)
+        try:
+            return Lender(Arena(nbytes))
+        except (OSError, ValueError, OverflowError):
+            return None
+
+    def give(self, lender: Lender) -> None:
+        self._lenders.append(lender)
+        del self._lenders[:-MAX_POOLED]
+
+    def clear(self) -> None:
+        self._lenders.clear()
+
+    def __iter__(self) -> Iterator[Lender]:
+        return iter(tuple(self._lenders))
+
+
+MAX_POOLED = 32  # arenas kept between loaders; each holds the pages of one worker's batches

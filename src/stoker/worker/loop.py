@@ -1,0 +1,239 @@
+"""One worker: fetch, collate, send, in the order of the chain.
+
+Promise: a task of its own chain runs as torch's worker would run it; a free-standing task
+(Flag.FREE) leaves no trace, or is refused and the trainer told why.
+Owner: the process's main thread owns everything here.
+"""
+
+import os
+import pickle
+import select
+from pathlib import Path
+from typing import Any
+
+from torch._utils import ExceptionWrapper
+from torch.utils.data import _DatasetKind, _utils
+
+from stoker.clock import Deadline, now_s
+from stoker.wire.batch_codec import Encoded, encode, loads
+from stoker.wire.channel import Channel, ConnectionLost, Frame
+from stoker.wire.frame import Flag, Kind, pack
+from stoker.wire.slabs import Arena, Heap
+from stoker.worker.job import Job, Point
+from stoker.worker.portable import Unwatchable, fingerprint
+from stoker.worker.seeding import restore_generators, save_generators, seed_generators
+
+# A chain is watched after this much work, and then so that watching costs at most this share.
+FIRST_WATCH_S = 0.25
+WATCH_FRAC = 0.02
+WATCH_EVERY_S = 0.5
+# A worker whose tasks are short looks for the next one this long before it sleeps: to wake a
+# process on an idle core costs the trainer up to 70 us. Measured: benchmarks/handover_small.py
+SPIN_S = 100e-6
+SHORT_TASK_S = 1e-3
+
+
+class Worker:
+    """Runs tasks for one slot. chain: its own; None for a slot that takes free-standing tasks."""
+
+    def __init__(self, job: Job, chain: int | None, channel: Channel, arena: Arena | None) -> None:
+        self._job = job
+        self._chain = chain
+        self._channel = channel
+        self._arena = arena
+        self.heap: Heap | None = None
+        self._fetcher: Any = None
+        self._init_failure: ExceptionWrapper | None = None
+        self._skip_until = -1  # tasks up to here need not run again: a Point covers them
+        self._seeded = b""
+        self._num_tasks = 0
+        self._task_s = 1.0  # what the last task took
+        self._work_s = 0.0
+        self._next_watch_s = FIRST_WATCH_S
+        self._fingerprint = b""
+
+    # -- life ------------------------------------------------------------------------------
+
+    def set_up(self) -> None:
+        """Seed, show the worker's info and run worker_init_fn, as torch does before a loop."""
+        self.show_as(self._chain or 0)
+        self._seeded = save_generators()
+        job = self._job
+        try:
+            if job.worker_init_fn is not None and self._chain is not None:
+                job.worker_init_fn(self._chain)
+            self._fetcher = _DatasetKind.create_fetcher(
+                job.dataset_kind, job.dataset, job.auto_collation, job.collate_fn, job.drop_last
+            )
+        except Exception:
+            self._init_failure = self._caught()
+
+    def show_as(self, chain: int) -> None:
+        """Be worker `chain` to whoever asks: generators seeded, get_worker_info() set."""
+        seed = seed_generators(self._job.base_seed, chain)
+        info = _utils.worker.WorkerInfo(
+            id=chain, num_workers=self._job.num_chains, seed=seed, dataset=self._job.dataset
+        )
+        _utils.worker._worker_info = info
+
+    def run(self) -> None:
+        """Serve until the trainer closes its side."""
+        try:
+            while True:
+                frame = self._wait_frame()
+                if frame.header.kind == Kind.BEGIN:
+                    self._begin(frame)
+                else:
+                    self._serve(frame)
+        except ConnectionLost:
+            return
+
+    def _wait_frame(self) -> Frame:
+        poll = None
+        spin_end_s = now_s() + SPIN_S if self._task_s < SHORT_TASK_S else 0.0
+        while True:
+            if self._channel.has_unsent:
+                self._channel.flush()
+            frame = self._channel.receive_nowait()
+            if frame is not None:
+                return frame
+            if now_s() < spin_end_s:
+                os.sched_yield()
+                continue
+            poll = poll or select.poll()
+            writable = select.POLLOUT if self._channel.has_unsent else 0
+            poll.register(self._channel, select.POLLIN | writable)
+            poll.poll()
+
+    def _begin(self, frame: Frame) -> None:
+        lent, point, must_greet = pickle.loads(frame.extra)
+        if self._arena is not None:
+            self.heap = Heap(self._arena, lent)
+        state = b""
+        if point is not None or must_greet:
+            state = self._watch(Deadline(None)) or b""
+        if point is not None and state == point.fingerprint:
+            restore_generators(point.generators)
+            self._skip_until = point.task_id
+        self._fingerprint = state
+        greeting = pickle.dumps((state, self._skip_until >= 0))
+        self._channel.send(pack(Kind.GREETING, extra_nbytes=len(greeting)), greeting)
+
+    # -- tasks -----------------------------------------------------------------------------
+
+    def _serve(self, frame: Frame) -> None:
+        header = frame.header
+        if self.heap is not None:
+            for offset in memoryview(bytes(frame.extra)).cast("q"):
+                self.heap.drop(offset)
+        if header.task_id <= self._skip_until:
+            return
+        indices = loads(frame.payload[: header.blob_nbytes])
+        if header.flags & Flag.FREE:
+            self._serve_free(header.task_id, header.chain, indices)
+            return
+        started_s = now_s()
+        batch = self._fetch(indices)
+        must_watch = bool(header.flags & Flag.POINT)
+        point = self._after_task(header.task_id, now_s() - started_s, must_watch)
+        if not header.flags & Flag.QUIET:
+            self._answer(header.task_id, header.chain, batch, point)
+
+    def _fetch(self, indices: object) -> Any:
+        if self._init_failure is not None:
+            return self._init_failure
+        try:
+            return self._fetcher.fetch(indices)
+        except Exception:
+            # Not kept as an exception: see NOTE [ Python Traceback Reference Cycle Problem ]
+            # in torch/_utils.py.
+            return self._caught()
+
+    def _caught(self) -> ExceptionWrapper:
+        return ExceptionWrapper(where=f"in DataLoader worker process {self._shown_chain()}")
+
+    def _shown_chain(self) -> int:
+        info = _utils.worker._worker_info
+        return 0 if info is None else int(info.id)
+
+    def _answer(
+        self, task_id: int, chain: int, batch: Any, point: Point | None, free: bool = False
+    ) -> None:
+        try:
+            encoded = encode(batch, self.heap)
+        except Exception:  # torch would print this and wait for ever
+            batch = self._caught()
+            encoded = encode(batch, self.heap)
+        kind = Kind.FAILURE if isinstance(batch, ExceptionWrapper) else Kind.BATCH
+        extra = pickle.dumps(point) if point is not None else b""
+        flags = (Flag.POINT if extra else 0) | (Flag.FREE if free else 0)
+        self._send(kind, flags, task_id, chain, encoded, extra)
+
+    def _send(
+        self, kind: Kind, flags: int, task_id: int, chain: int, encoded: Encoded, extra: bytes
+    ) -> None:
+        head = pack(
+            kind,
+            flags=flags,
+            task_id=task_id,
+            chain=chain,
+            places=(encoded.table, encoded.num_storages, encoded.num_buffers),
+            stream_nbytes=encoded.stream_nbytes,
+            blob_nbytes=encoded.blob_nbytes,
+            blob_offset=encoded.blob_offset,
+            extra_nbytes=len(extra),
+        )
+        self._channel.send(head, *encoded.inline_parts(), extra)
+
+    # -- the ladder: what a task has and has not changed -------------------------------------
+
+    def _after_task(self, task_id: int, task_s: float, must_watch: bool) -> Point | None:
+        """A Point, now and then or because it was asked for; None else."""
+        self._task_s = task_s
+        self._num_tasks += 1
+        self._work_s += task_s
+        if self._work_s < self._next_watch_s and not must_watch:
+            return None
+        started_s = now_s()
+        allowed_s = None if must_watch else max(WATCH_FRAC * self._work_s, 0.005)
+        state = self._watch(Deadline(allowed_s))
+        watch_s = now_s() - started_s
+        if state is None:  # too large for now, or not watchable at all
+            self._next_watch_s = 2 * self._work_s
+            return None
+        self._next_watch_s = self._work_s + max(watch_s / WATCH_FRAC, WATCH_EVERY_S)
+        self._fingerprint = state
+        generators = save_generators()
+        drew = generators != self._seeded
+        return Point(task_id, generators, state, drew, self._work_s / self._num_tasks, watch_s)
+
+    def _watch(self, deadline: Deadline) -> bytes | None:
+        job = self._job
+        roots = {
+            "dataset": job.dataset,
+            "collate_fn": job.collate_fn,
+            "os.environ": dict(os.environ),
+            "working folder": Path.cwd(),
+        }
+        try:
+            return fingerprint(roots, deadline)
+        except Unwatchable:
+            return None
+
+    def _serve_free(self, task_id: int, chain: int, indices: object) -> None:
+        """A task that should depend on nothing but its indices: run it, then look."""
+        mine = save_generators()
+        self.show_as(chain)
+        seeded = save_generators()
+        batch = self._fetch(indices)
+        drew = save_generators() != seeded
+        if self._chain is not None:
+            self.show_as(self._chain)
+        restore_generators(mine)
+        moved = self._watch(Deadline(None)) != self._fingerprint
+        if drew or moved:
+            why = b"moved" if moved else b"drew"
+            head = pack(Kind.REFUSED, task_id=task_id, chain=chain, extra_nbytes=len(why))
+            self._channel.send(head, why)
+        else:
+            self._answer(task_id, chain, batch, None, free=True)

@@ -1,0 +1,34 @@
+"""From a forked process to torch's idea of a worker, and out again.
+
+Promise: what dataset code can ask of its process (name, daemon, stdin, threads, signal
+handlers, parent) is answered as in a worker that torch started.
+Source: torch/utils/data/_utils/worker.py `_worker_loop`, 2.13.
+"""
+
+import os
+import socket
+
+import torch
+from torch.utils.data import _utils
+
+from stoker.wire.channel import Channel
+from stoker.wire.slabs import Arena
+from stoker.worker.job import Job
+from stoker.worker.loop import Worker
+from stoker.worker.patches import give_birth_in, tune_allocator
+
+
+def main(job: Job, chain: int | None, sock: socket.socket, arena: Arena | None) -> None:
+    """Be a worker until the trainer closes its end of `sock`. Runs user code."""
+    try:
+        os.register_at_fork(after_in_child=sock.close)  # a fork of the dataset's is not a worker
+        _utils.signal_handling._set_worker_signal_handlers()  # type: ignore[attr-defined]
+        torch.multiprocessing._set_thread_name("pt_data_worker")
+        torch.set_num_threads(1)
+        tune_allocator()
+        worker = Worker(job, chain, Channel(sock), arena)
+        give_birth_in(worker)
+        worker.set_up()
+        worker.run()
+    except KeyboardInterrupt:
+        pass  # the trainer raises it too

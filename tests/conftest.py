@@ -1,0 +1,166 @@
+"""A leak check around every test: whatever it started must be gone when it ends.
+
+Processes, Python threads, file descriptors and /dev/shm entries. Mappings of slabs are pooled on
+purpose; that the pool does not grow is tests/equality/test_leaks.py's business.
+"""
+
+import gc
+import os
+import select
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="module", autouse=True)
+def what_was_imported_is_not_garbage() -> Iterator[None]:
+    """Keeps the leak check cheap: it collects garbage twice a test, over all that torch brought."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+GRACE_S = 5.0  # torch's own workers are joined for as long
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What this process holds at one moment."""
+
+    processes: frozenset[int]
+    threads: frozenset[threading.Thread]
+    fds: Counter[str]
+    shm: frozenset[str]
+
+    @classmethod
+    def now(cls) -> "Holdings":
+        return cls(descendants(), frozenset(threading.enumerate()), open_fds(), shm_entries())
+
+
+def descendants(pid: int | None = None) -> frozenset[int]:
+    """Pids of all processes below this one, zombies included."""
+    found: set[int] = set()
+    todo = [os.getpid() if pid is None else pid]
+    while todo:
+        parent = todo.pop()
+        for task in _listdir(f"/proc/{parent}/task"):
+            file = f"/proc/{parent}/task/{task}/children"
+            children = [int(child) for child in _read(file).split()]
+            todo += children
+            found.update(children)
+    return frozenset(
+        pid for pid in found if "resource_tracker" not in _read(f"/proc/{pid}/cmdline")
+    )
+
+
+def open_fds() -> Counter[str]:
+    """Where the open file descriptors lead, without the numbers of anonymous ones."""
+    targets = []
+    for fd in _listdir("/proc/self/fd"):
+        try:
+            targets.append(str(Path("/proc/self/fd", fd).readlink()))
+        except OSError:  # the listing's own fd
+            continue
+    return Counter(t.split(":[")[0] for t in targets if not t.startswith("/proc/"))
+
+
+def shm_entries() -> frozenset[str]:
+    """Entries of /dev/shm that carry our name or the number of this process."""
+    ours = ("stoker", f"_{os.getpid()}_")
+    return frozenset(n for n in _listdir("/dev/shm") if any(mark in n for mark in ours))
+
+
+def _listdir(folder: str) -> list[str]:
+    try:
+        return [entry.name for entry in Path(folder).iterdir()]
+    except OSError:
+        return []
+
+
+def _read(file: str) -> str:
+    try:
+        return Path(file).read_text()
+    except OSError:
+        return ""
+
+
+def wait_until_gone(pids: frozenset[int], timeout_s: float) -> None:
+    """Wait on pidfds, so as not to look again and again."""
+    end_s = time.monotonic() + timeout_s
+    for pid in pids:
+        try:
+            fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            poller = select.poll()
+            poller.register(fd, select.POLLIN)
+            poller.poll(max(0.0, end_s - time.monotonic()) * 1000)
+        finally:
+            os.close(fd)
+
+
+def settle(before: frozenset[int], timeout_s: float = GRACE_S) -> None:
+    """Wait until processes since `before` have ended, and see to what the next loader would.
+
+    That is: to reap templates that were told to close and have, and to let go of the pipes by
+    which pooled memory watches forked children that may still see it.
+    """
+    wait_until_gone(descendants() - before, timeout_s)
+    gc.collect()  # what a thread or process held until it ended
+    local, driver = (sys.modules.get(f"stoker.{m}") for m in ("cluster.local", "stream.driver"))
+    if local is not None and driver is not None:
+        local.reap()
+        for lender in driver._pool:
+            lender.take_returned()
+
+
+def leaks_since(before: Holdings) -> dict[str, object]:
+    gc.collect()
+    end_s = time.monotonic() + GRACE_S
+    for thread in frozenset(threading.enumerate()) - before.threads:
+        thread.join(max(0.0, end_s - time.monotonic()))
+    settle(before.processes, max(0.0, end_s - time.monotonic()))
+    now = Holdings.now()
+    found: dict[str, object] = {
+        "processes": {
+            pid: _read(f"/proc/{pid}/stat").split(")")[0] + ") " + state_of(pid)
+            for pid in now.processes - before.processes
+        },
+        "threads": now.threads - before.threads,
+        "fds": now.fds - before.fds,
+        "shm": now.shm - before.shm,
+    }
+    return {kind: what for kind, what in found.items() if what}
+
+
+def state_of(pid: int) -> str:
+    return _read(f"/proc/{pid}/stat").rpartition(")")[2].strip()[:1]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    outcome = yield
+    if call.when == "call":
+        item.stash[FAILED] = outcome.get_result().failed
+
+
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = Holdings.now()
+    yield
+    if request.node.stash.get(FAILED, False):  # its traceback holds iterators alive
+        sys.last_exc = None  # so that they end before the next test
+        return
+    leaks = leaks_since(before)
+    assert not leaks, f"left behind: {leaks}"

@@ -1,0 +1,324 @@
+"""What every Cluster promises (cluster/base.py), on real processes."""
+
+import multiprocessing
+import os
+import select
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from stoker.clock import Deadline
+from stoker.cluster.local import Template, reap, wait_all_gone
+
+PATIENCE_S = 10.0  # nothing here takes as long
+
+
+def soon():
+    return Deadline(PATIENCE_S)
+
+
+def obey(slot, sock):
+    """A worker that does what its socket says, and ends with it."""
+    sock.settimeout(None)
+    while word := sock.recv(64):
+        if word == b"who":
+            sock.sendall(f"{slot} {os.getpid()}".encode())
+        elif word == b"exit":
+            sys.exit(7)
+        elif word == b"os._exit":
+            os._exit(9)
+        elif word == b"raise":
+            sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123  # its traceback
+            raise RuntimeError
+        elif word == b"deaf":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            sock.sendall(b"deaf")
+            while True:
+                signal.pause()
+
+
+def local(body=obey, num_first=2):
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process() for _ in range(max(1, num_first))]
+    return Template(processes, body, num_first)
+
+
+@pytest.fixture(params=[local])
+def make(request):
+    made = []
+
+    def start(*args, **kwargs):
+        made.append(request.param(*args, **kwargs))
+        return made[-1]
+
+    yield start
+    for cluster in made:
+        cluster.close(0.0)
+    wait_all_gone(soon())
+
+
+@pytest.fixture
+def cluster(make):
+    return make()
+
+
+@pytest.fixture
+def joined(cluster):
+    """The cluster and its two workers' sockets."""
+    socks = [cluster.start(slot) for slot in range(2)]
+    for sock in socks:
+        sock.settimeout(PATIENCE_S)
+    yield cluster, socks
+    for sock in socks:
+        sock.close()
+
+
+def ask(sock, word):
+    sock.settimeout(PATIENCE_S)
+    sock.sendall(word)
+    return sock.recv(64)
+
+
+def ended(sock):
+    """Whether the other end closes in time."""
+    sock.settimeout(PATIENCE_S)
+    try:
+        return sock.recv(64) == b""
+    except ConnectionResetError:
+        return True
+
+
+def wait_dead(pid):
+    """Whether a process, ours or not, ends in time."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    is_dead = bool(poll.poll(PATIENCE_S * 1000))
+    os.close(fd)
+    return is_dead
+
+
+def test_each_slots_worker_is_a_process_of_its_own(joined):
+    cluster, socks = joined
+    told = [ask(sock, b"who").split() for sock in socks]
+    pids = [cluster.wait_pid(slot, soon()) for slot in range(2)]
+    assert [(int(slot), int(pid)) for slot, pid in told] == list(enumerate(pids))
+    assert len({os.getpid(), cluster.pid, *pids}) == 4
+
+
+@pytest.mark.parametrize(
+    ("word", "code"),
+    [(b"exit", 7), (b"os._exit", 9), (b"raise", 1)],
+    ids=["exit", "_exit", "raise"],
+)
+def test_a_worker_that_ends_by_itself_is_told_with_its_code(joined, word, code):
+    cluster, socks = joined
+    pid = int(ask(socks[1], b"who").split()[1])
+    assert ask(socks[1], word) == b""
+    how = cluster.wait_exit(1, soon())
+    assert (how.slot, how.pid, how.code) == (1, pid, code)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGUSR1])
+def test_a_killed_worker_is_told_with_its_signal(joined, signum):
+    cluster, socks = joined
+    ask(socks[0], b"who")
+    cluster.signal(0, signum)
+    assert cluster.wait_exit(0, soon()).code == -signum
+    assert ended(socks[0])
+
+
+def test_a_worker_killed_from_outside_is_told_as_well(joined):
+    cluster, socks = joined
+    os.kill(int(ask(socks[0], b"who").split()[1]), signal.SIGKILL)
+    assert cluster.wait_exit(0, soon()).code == -signal.SIGKILL
+
+
+def test_a_worker_ends_with_its_socket(joined):
+    cluster, socks = joined
+    socks[0].close()
+    assert cluster.wait_exit(0, soon()).code == 0
+    assert ask(socks[1], b"who").startswith(b"1 "), "the other one lives on"
+
+
+def test_a_living_worker_has_no_exit(joined):
+    cluster, socks = joined
+    ask(socks[0], b"who")
+    assert cluster.wait_exit(0, Deadline(0)) is None
+
+
+def test_an_exit_may_be_asked_for_again(joined):
+    cluster, socks = joined
+    ask(socks[0], b"exit")
+    assert cluster.wait_exit(0, soon()) == cluster.wait_exit(0, Deadline(0)) != None  # noqa: E711
+
+
+def test_a_slot_never_started_has_no_pid(cluster):
+    assert cluster.wait_pid(5, Deadline(0)) is None
+
+
+def test_a_signal_to_a_worker_that_ended_is_nothing(joined):
+    cluster, socks = joined
+    ask(socks[0], b"exit")
+    cluster.wait_exit(0, soon())
+    cluster.signal(0, signal.SIGKILL)
+    assert ask(socks[1], b"who").startswith(b"1 ")
+
+
+def test_a_slot_can_be_started_again_and_tells_only_of_its_latest_worker(joined):
+    cluster, socks = joined
+    old = int(ask(socks[0], b"who").split()[1])
+    ask(socks[0], b"exit")
+    assert cluster.wait_exit(0, soon()).pid == old
+    with cluster.start(0) as again:
+        new = cluster.wait_pid(0, soon())
+        assert ask(again, b"who") == f"0 {new}".encode() and new != old
+        assert cluster.wait_exit(0, Deadline(0)) is None
+        ask(again, b"os._exit")
+        assert cluster.wait_exit(0, soon()).code == 9
+
+
+def test_a_slot_beyond_the_first_ones_can_be_started_later(joined):
+    cluster, _ = joined
+    with cluster.start(6) as sock:
+        assert ask(sock, b"who") == f"6 {cluster.wait_pid(6, soon())}".encode()
+
+
+def test_a_replacement_starts_from_memory_as_it_was_at_iter(make):
+    word = [b"then"]
+
+    def tell(slot, sock):
+        sock.sendall(word[0])
+
+    cluster = make(tell, 1)
+    word[0] = b"now"
+    for _ in range(2):
+        with cluster.start(0) as sock:
+            sock.settimeout(PATIENCE_S)
+            assert sock.recv(64) == b"then"
+        assert cluster.wait_exit(0, soon()).code == 0
+
+
+def test_workers_hold_no_fd_of_each_other(joined):
+    _, socks = joined
+    ask(socks[1], b"who")
+    os.kill(int(ask(socks[0], b"who").split()[1]), signal.SIGKILL)
+    assert ended(socks[0]), "or a death would not show while another worker lives"
+
+
+def test_closing_ends_every_worker_and_may_be_done_again(joined):
+    cluster, socks = joined
+    pids = [int(ask(sock, b"who").split()[1]) for sock in socks]
+    cluster.close(0.0)
+    cluster.close(0.0)
+    wait_all_gone(soon())
+    assert cluster.is_gone
+    assert all(wait_dead(pid) for pid in (*pids, cluster.pid))
+    cluster.close(0.0)
+
+
+def test_closing_ends_a_worker_that_does_not_listen(joined):
+    cluster, socks = joined
+    pid = int(ask(socks[0], b"who").split()[1])
+    assert ask(socks[0], b"deaf") == b"deaf"
+    cluster.close(0.0)
+    wait_all_gone(soon())
+    assert wait_dead(pid)
+
+
+def test_closing_before_anybody_joined_leaves_nothing(make):
+    make().close(0.0)
+    wait_all_gone(soon())
+    reap()
+
+
+def test_a_worker_given_time_ends_by_itself(joined):
+    cluster, socks = joined
+    pids = [cluster.wait_pid(slot, soon()) for slot in range(2)]
+    for sock in socks:
+        sock.close()
+    cluster.close(PATIENCE_S)
+    wait_all_gone(soon())
+    exits = [cluster.wait_exit(slot, Deadline(0)) for slot in range(2)]
+    assert [(e.pid, e.code) for e in exits] == [(pid, 0) for pid in pids]
+
+
+def test_a_forked_copy_closes_nothing(joined):
+    cluster, socks = joined
+    child = os.fork()
+    if child == 0:
+        cluster.close(0.0)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert ask(socks[0], b"who").startswith(b"0 ")
+
+
+def test_workers_die_with_their_template(joined):
+    cluster, socks = joined
+    pids = [int(ask(sock, b"who").split()[1]) for sock in socks]
+    os.kill(cluster.pid, signal.SIGKILL)
+    assert all(ended(sock) for sock in socks)
+    assert all(wait_dead(pid) for pid in pids)
+    assert cluster.wait_exit(0, soon()) is None
+    assert cluster.is_gone
+
+
+def test_after_the_template_was_killed_a_start_gives_a_socket_that_ends(joined):
+    cluster, socks = joined
+    os.kill(cluster.pid, signal.SIGKILL)
+    assert all(ended(sock) for sock in socks)
+    cluster.wait_exit(0, soon())
+    with cluster.start(0) as sock:
+        assert ended(sock)
+
+
+TRAINER = """
+import multiprocessing, os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from tests.contract.test_cluster import deaf_to_all, local
+from stoker.clock import Deadline
+cluster = local(deaf_to_all)
+pids = [cluster.wait_pid(slot, Deadline(10)) for slot in range(2)]
+socks = [cluster.start(slot) for slot in range(2)]
+for sock in socks:
+    sock.recv(64)
+print(cluster.pid, *pids, flush=True)
+if sys.argv[2] == "kill":
+    os.kill(os.getpid(), signal.SIGKILL)
+os._exit(0)
+"""
+
+
+def deaf_to_all(slot, sock):
+    """A worker that looks at neither its socket nor SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sock.sendall(b"deaf")
+    while True:
+        signal.pause()
+
+
+@pytest.mark.parametrize("how", ["kill", "os._exit"])
+def test_when_the_trainer_is_gone_nothing_stays(how, request):
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", TRAINER, str(request.config.rootpath), how],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    pids = list(map(int, trainer.stdout.readline().split()))
+    trainer.wait(PATIENCE_S)
+    trainer.stdout.close()
+    assert len(pids) == 3 and all(wait_dead(pid) for pid in pids)
+
+
+def test_a_pair_of_clusters_does_not_mix(make):
+    one, other = make(obey, 1), make(obey, 1)
+    with one.start(0) as first, other.start(0) as second:
+        ask(second, b"who")
+        assert int(ask(first, b"who").split()[1]) == one.wait_pid(0, soon())
+        ask(first, b"exit")
+        assert one.wait_exit(0, soon()).code == 7
+        assert other.wait_exit(0, Deadline(0)) is None

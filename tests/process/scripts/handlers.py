@@ -1,0 +1,30 @@
+"""Handlers that a script sets are its workers' too, as after any fork."""
+
+import os
+import signal
+import sys
+import time
+
+import torch
+from torch.utils.data import DataLoader
+
+TRAINER = os.getpid()
+
+
+def tell(line):
+    os.write(int(os.environ["TELL_FD"]), f"{line}\n".encode())
+
+
+def handler(number, frame):
+    tell(f"handled {number} {'trainer' if os.getpid() == TRAINER else 'worker'}")
+    if number == signal.SIGTERM and os.getpid() == TRAINER:
+        sys.exit(7)
+
+
+signal.signal(signal.SIGUSR1, handler)
+signal.signal(signal.SIGTERM, handler)
+iterator = iter(DataLoader(torch.rand(64, 3), 4, num_workers=2))
+next(iterator)
+tell("in the loop")
+sys.stdin.readline()
+print(len(list(iterator)), time.time() > 0)

@@ -1,0 +1,75 @@
+"""Slots of a machine: its cores, and what the cgroup grants of them."""
+
+import os
+
+import pytest
+
+from stoker.cluster.sizing import cpu_quota, machine_nbytes, usable_cores
+
+CORES = len(os.sched_getaffinity(0))
+
+
+def write(folder, **files):
+    for name, text in files.items():
+        file = folder / name.replace("__", "/").replace("_DOT_", ".")
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    return folder
+
+
+def v2(folder, text):
+    return write(folder, cpu_DOT_max=text)
+
+
+def v1(folder, quota, period):
+    return write(folder, cpu__cpu_DOT_cfs_quota_us=quota, cpu__cpu_DOT_cfs_period_us=period)
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [
+        ("200000 100000\n", 2.0), ("150000 100000\n", 1.5), ("10000 100000\n", 0.1),
+        ("max 100000\n", None), ("", None), ("200000\n", None), ("200000 0\n", None),
+        ("nonsense here\n", None),
+    ],
+)  # fmt: skip
+def test_the_quota_of_a_second_version_cgroup_is_read(tmp_path, text, cores):
+    assert cpu_quota(v2(tmp_path, text)) == cores
+
+
+@pytest.mark.parametrize(
+    ("quota", "period", "cores"),
+    [("300000\n", "100000\n", 3.0), ("-1\n", "100000\n", None), ("100000\n", "0\n", None)],
+)
+def test_the_quota_of_a_first_version_cgroup_is_read(tmp_path, quota, period, cores):
+    assert cpu_quota(v1(tmp_path, quota, period)) == cores
+
+
+def test_a_machine_without_cgroups_has_no_quota(tmp_path):
+    assert cpu_quota(tmp_path / "nowhere") is None
+    assert usable_cores(tmp_path / "nowhere") == CORES
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [
+        ("100000 100000", 1), ("10000 100000", 1), ("140000 100000", 1),
+        (f"{CORES}00000 100000", CORES), (f"{CORES + 7}00000 100000", CORES),
+        ("max 100000", CORES),
+    ],
+)  # fmt: skip
+def test_slots_are_cores_within_the_quota_and_at_least_one(tmp_path, text, cores):
+    assert usable_cores(v2(tmp_path, text)) == cores
+
+
+def test_the_affinity_bounds_the_slots(tmp_path):
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        assert usable_cores(tmp_path) == 1
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def test_the_machines_memory_is_a_whole_number_of_pages():
+    assert machine_nbytes() > 0 and machine_nbytes() % os.sysconf("SC_PAGE_SIZE") == 0

@@ -1,0 +1,140 @@
+"""Settings: declared once, found by precedence, refused with a way out."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker import config
+from stoker.config import SETTINGS, Settings
+from stoker.errors import ConfigError
+
+TEXTS = {
+    "chains": "7", "workers": "3", "memory": "2G", "report_json": "report.json",
+    "hash_batches": "1", "quiet": "yes", "off": "true",
+}  # fmt: skip
+
+
+def resolve(flags=None, environ=None, table=None):
+    return config.resolve(flags or {}, environ or {}, table or {})
+
+
+def test_every_setting_is_declared_once_and_has_a_default():
+    assert [setting.name for setting in SETTINGS] == list(Settings._fields)
+
+
+def test_without_a_word_every_setting_has_its_default():
+    assert resolve() == Settings()
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_a_flag_wins_over_a_variable_over_a_table_over_the_default(setting):
+    text = TEXTS[setting.name]
+    expected = setting.parse(text)
+    for given_in in ("flags", "environ", "table"):
+        key = setting.variable if given_in == "environ" else setting.name
+        assert getattr(resolve(**{given_in: {key: text}}), setting.name) == expected
+
+
+def test_the_nearest_source_decides():
+    everywhere = {
+        "flags": {"workers": "1"},
+        "environ": {"STOKER_WORKERS": "2"},
+        "table": {"workers": "3"},
+    }
+    assert resolve(**everywhere).workers == 1
+    del everywhere["flags"]
+    assert resolve(**everywhere).workers == 2
+    del everywhere["environ"]
+    assert resolve(**everywhere).workers == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("workers", "0"), ("workers", "-1"), ("workers", "two"), ("workers", ""),
+        ("chains", "0"), ("chains", "many"), ("chains", ""),
+        ("memory", "lots"), ("memory", ""), ("memory", "-1G"), ("memory", "4X"),
+        ("quiet", "maybe"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("source", ["flags", "environ", "table"])
+def test_a_value_that_cannot_be_names_its_origin_and_itself(source, name, text):
+    key = f"STOKER_{name.upper()}" if source == "environ" else name
+    origin = {
+        "flags": f"--{name}", "environ": f"STOKER_{name.upper()}", "table": f"[tool.stoker] {name}"
+    }[source]  # fmt: skip
+    with pytest.raises(ConfigError) as caught:
+        resolve(**{source: {key: text}})
+    assert str(caught.value).startswith(f"{origin}: ")
+    assert repr(text) in str(caught.value) and "give " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        ("500", 500), ("500M", 500 << 20), ("4G", 4 << 30), ("4g", 4 << 30), ("1.5K", 1536),
+        ("2GiB", 2 << 30), ("2 GB", 2 << 30), ("0", 0), ("1T", 1 << 40),
+    ],
+)  # fmt: skip
+def test_a_size_may_carry_a_binary_unit(text, nbytes):
+    assert resolve({"memory": text}).memory == nbytes
+
+
+def test_a_report_is_written_where_the_command_was_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert resolve({"report_json": "report.json"}).report_json == str(tmp_path / "report.json")
+
+
+@given(
+    st.builds(
+        Settings,
+        chains=st.one_of(st.sampled_from(["script", "auto"]), st.integers(1, 10**6).map(str)),
+        workers=st.none() | st.integers(1, 10**6),
+        memory=st.none() | st.integers(0, 1 << 50),
+        report_json=st.none() | st.sampled_from(["/a/report.json", "/a b/ü=.json"]),
+        hash_batches=st.booleans(),
+        quiet=st.booleans(),
+        off=st.booleans(),
+    )
+)
+def test_settings_survive_the_environment(settings):
+    environ = settings.to_env()
+    assert config.from_env(environ) == settings
+    assert all(name.startswith("STOKER_") for name in environ)
+    assert config.ARMED not in environ
+
+
+def test_the_table_of_a_pyproject_is_read_as_text(tmp_path):
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.stoker]\nworkers = 3\nhash-batches = true\nchains = "auto"\n'
+    )
+    table = config.from_pyproject(str(tmp_path))
+    assert resolve(table=table) == Settings(workers=3, hash_batches=True, chains="auto")
+
+
+@pytest.mark.parametrize("text", ["", "[tool.other]\nworkers = 3\n", "# [tool] stoker\n"])
+def test_a_pyproject_without_our_table_says_nothing(tmp_path, text):
+    (tmp_path / "pyproject.toml").write_text(text)
+    assert config.from_pyproject(str(tmp_path)) == {}
+
+
+def test_no_pyproject_says_nothing(tmp_path):
+    assert config.from_pyproject(str(tmp_path)) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[tool.stoker]\nworker = 3\n", "no setting 'worker'"),
+        ("[tool.stoker]\nworkers = = 3\n", "pyproject.toml: "),
+    ],
+)
+def test_a_table_that_cannot_be_names_the_file(tmp_path, text, said):
+    (tmp_path / "pyproject.toml").write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        config.from_pyproject(str(tmp_path))
+
+
+def test_a_switch_that_the_table_turns_off_is_off(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[tool.stoker]\nquiet = false\n")
+    assert resolve(table=config.from_pyproject(str(tmp_path))).quiet is False

@@ -1,0 +1,104 @@
+"""The tripwire: every target of ours in torch still looks as known, and every patch comes off."""
+
+import dataclasses
+
+import pytest
+import torch.utils.data.dataloader as torch_loader
+
+from stoker.config import Settings
+from stoker.intercept import patches
+from stoker.intercept.patches import PATCHES, Patch
+
+QUIET = Settings(quiet=True)
+
+
+@pytest.fixture(autouse=True)
+def undone():
+    patches.restore()
+    yield
+    patches.restore()
+
+
+def targets():
+    return [patch.target() for patch in PATCHES]
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=str)
+def test_a_target_still_looks_as_known(patch):
+    assert patch.is_known()
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=str)
+def test_a_patch_says_why(patch):
+    assert patch.why and str(patch).startswith("torch.")
+
+
+def test_installing_replaces_every_target_and_restoring_gives_back_the_identical_ones():
+    before = targets()
+    patches.install(QUIET)
+    installed = targets()
+    assert all(new is not old for new, old in zip(installed, before, strict=True))
+    assert [new.__wrapped__ for new in installed] == before
+    patches.restore()
+    assert all(new is old for new, old in zip(targets(), before, strict=True))
+
+
+def test_installing_twice_wraps_once():
+    before = targets()
+    patches.install(QUIET)
+    patches.install(QUIET)
+    assert [new.__wrapped__ for new in targets()] == before
+
+
+def test_restoring_twice_is_restoring_once():
+    before = targets()
+    patches.install(QUIET)
+    patches.restore()
+    patches.restore()
+    assert all(new is old for new, old in zip(targets(), before, strict=True))
+
+
+def test_a_patched_function_keeps_its_name_and_signature():
+    names = [(t.__name__, t.__qualname__) for t in targets()]
+    patches.install(QUIET)
+    assert [(t.__name__, t.__qualname__) for t in targets()] == names
+    assert all(patch.is_known() for patch in PATCHES)
+
+
+def test_a_target_that_looks_different_is_left_alone_with_one_line(monkeypatch, capsys):
+    strange, *others = PATCHES
+    odd = dataclasses.replace(strange, signature="self, something, new")
+    monkeypatch.setattr(patches, "PATCHES", (odd, *others))
+    before = strange.target()
+    patches.install(Settings())
+    patches.install(Settings())
+    assert strange.target() is before
+    assert all(hasattr(patch.target(), "__wrapped__") for patch in others)
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"stoker: {strange} looks different in this torch: left as it is"]
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("torch.utils.data.no_such_module", "DataLoader.__iter__"),
+        ("torch.utils.data.dataloader", "NoSuchLoader.__iter__"),
+        ("torch.utils.data.dataloader", "DataLoader.no_such_method"),
+    ],
+)
+def test_a_target_that_is_gone_is_not_known(module, name):
+    assert not Patch(module, name, "self", "stoker.intercept.loader:iterate", "a test").is_known()
+
+
+def test_the_table_owns_every_attribute_that_installing_changes():
+    watched = (torch_loader.DataLoader, torch_loader._BaseDataLoaderIter,
+               torch_loader._MultiProcessingDataLoaderIter, torch_loader)  # fmt: skip
+    before = [dict(vars(owner)) for owner in watched]
+    patches.install(QUIET)
+    changed = {
+        name
+        for owner, old in zip(watched, before, strict=True)
+        for name, value in vars(owner).items()
+        if old.get(name) is not value
+    }
+    assert changed == {patch.attribute for patch in PATCHES}

@@ -1,0 +1,341 @@
+"""The stream's decisions as races, without a process."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from stoker.errors import BrokenGuarantee
+from stoker.stream.state import (
+    BEYOND_HELP,
+    LONG_HISTORY_NBYTES,
+    MAX_DEATHS,
+    Arrived,
+    Ask,
+    Closed,
+    Drawn,
+    GiveUp,
+    Greeted,
+    Kill,
+    Lost,
+    Phase,
+    Refused,
+    Restarted,
+    Start,
+    Stream,
+    Watched,
+)
+
+
+@dataclass(frozen=True)
+class FakePoint:
+    """What the state reads of a worker's Point."""
+
+    task_id: int
+    fingerprint: bytes = b"same"
+    drew: bool = False
+    task_s: float = 1.0
+    watch_s: float = 0.0
+
+
+def make(num_chains=2, num_slots=4, prefetch_factor=2):
+    return Stream(
+        num_chains=num_chains,
+        prefetch_factor=prefetch_factor,
+        num_slots=num_slots,
+        may_be_free=True,
+    )
+
+
+def fill(stream):
+    actions = []
+    while stream.wants_index:
+        actions += stream.step(Drawn(b""))
+    return actions
+
+
+def take_all(stream):
+    actions = []
+    while (left := stream.reorder.take()) is not None:
+        actions += stream.taken(left[0])
+    return actions
+
+
+def asked(**kwargs):
+    """A stream whose chains look alike, and which waits for its extra workers."""
+    stream = make(**kwargs)
+    fill(stream)
+    for chain in range(stream.num_chains):
+        stream.step(Arrived(chain, chain, "batch"))
+        stream.step(Watched(chain, FakePoint(chain)))
+    assert stream.phase is Phase.ASKED
+    return stream
+
+
+def free(**kwargs):
+    """A stream that is FREE: everything asked at home was answered and taken, nothing drawn."""
+    stream = asked(**kwargs)
+    for slot in range(stream.num_chains, stream.num_slots):
+        stream.step(Greeted(slot, b"same"))
+    for task_id in range(stream.num_chains, stream._next_id):
+        chain = task_id % stream.num_chains
+        stream.step(Arrived(chain, task_id, "batch"))
+        stream.step(Watched(chain, FakePoint(task_id)))
+    assert stream.phase is Phase.FREE
+    take_all(stream)
+    return stream
+
+
+def home_ids(actions, slot):
+    return [a.task.id for a in actions if isinstance(a, Ask) and a.slot == slot and not a.free]
+
+
+def test_a_refused_task_goes_home_before_the_later_ones_of_its_chain():
+    stream = free()
+    fill(stream)  # 4..11, of chain 0: 4, 6, 8, 10
+    actions = stream.step(Refused(0, 4, "drew"))
+    assert home_ids(actions, slot=0) == [4, 6]
+    assert home_ids(actions, slot=1) == [5, 7]
+
+
+def test_what_the_last_extra_worker_owed_goes_home_in_its_chains_order():
+    stream = free(num_chains=1, num_slots=2)
+    asks = fill(stream)
+    first_of_extra = min(a.task.id for a in asks if a.slot == 1)
+    stream.step(Arrived(0, 2, "batch", free=True))
+    take_all(stream)
+    assert first_of_extra == 3
+    assert home_ids(stream.step(Lost(1, "killed")), slot=0) == [3, 4]
+
+
+def test_a_free_chains_worker_that_is_not_restarted_is_asked_for_nothing():
+    stream = free()
+    living = {0, 1, 2, 3}
+    for _ in range(5):
+        if 0 in living:
+            living.discard(0)
+            living |= {a.slot for a in stream.step(Lost(0, "killed")) if isinstance(a, Start)}
+    assert {a.slot for a in fill(stream) if isinstance(a, Ask)} <= living
+
+
+def test_a_free_chains_worker_restarts_however_often_it_dies_in_between_tasks():
+    stream = free()
+    for _ in range(5):
+        fill(stream)
+        for slot, tasks in stream._free_on.items():
+            for task_id in tuple(tasks):
+                stream.step(Arrived(slot, task_id, "batch", free=True))
+        take_all(stream)
+        assert Start(0, stream._chains[0].point) in stream.step(Lost(0, "killed"))
+
+
+def test_a_chain_whose_state_moves_after_the_extras_were_asked_bars():
+    stream = asked(num_slots=3)
+    stream.step(Arrived(1, 3, "batch"))
+    stream.step(Watched(1, FakePoint(3, fingerprint=b"other")))
+    stream.step(Greeted(2, b"same"))
+    assert stream.phase is Phase.ASKED, "chain 0 has not been seen after its last task"
+    stream.step(Arrived(0, 2, "batch"))
+    stream.step(Watched(0, FakePoint(2)))
+    assert stream.phase is Phase.BARRED
+
+
+def test_extras_that_were_asked_are_ended_when_one_of_them_bars():
+    stream = asked()
+    stream.step(Greeted(2, b"same"))
+    actions = stream.step(Greeted(3, b"other"))
+    assert stream.phase is Phase.BARRED
+    assert {a.slot for a in actions if isinstance(a, Kill)} == {2, 3}
+
+
+def test_answers_made_without_an_earlier_tasks_mark_are_made_again_at_home():
+    stream = free()
+    fill(stream)
+    stream.step(Arrived(2, 6, "made where nothing had moved", free=True))
+    actions = stream.step(Refused(0, 4, "moved"))
+    replay = actions[actions.index(Kill(0)) :]
+    assert home_ids(replay, slot=0)[-2:] == [4, 6]
+    stream.step(Arrived(0, 4, "batch 4"))
+    stream.step(Arrived(0, 6, "batch 6"))
+    stream.step(Arrived(1, 5, "batch 5"))
+    assert [stream.reorder.take()[1] for _ in range(3)] == ["batch 4", "batch 5", "batch 6"]
+
+
+def test_what_torch_would_not_have_sent_before_a_break_never_runs_at_home():
+    stream = free()
+    fill(stream)  # 4..11; torch would have sent 4..7
+    stream.step(Restarted())
+    actions = stream.step(Refused(2, 10, "drew"))
+    assert 10 not in home_ids(actions, slot=0)
+    assert all(a.task.id < 8 for a in actions if isinstance(a, Ask))
+
+
+def test_an_extra_that_looks_unlike_the_chains_bars_once_the_chains_were_seen():
+    stream = asked()
+    for slot in (2, 3):
+        stream.step(Greeted(slot, b"other"))
+    stream.step(Arrived(0, 2, "batch"))
+    stream.step(Watched(0, FakePoint(2)))
+    assert stream.phase is Phase.BARRED
+
+
+def test_a_stream_waits_with_free_tasks_until_the_unwatched_ones_are_covered():
+    stream = asked()
+    for slot in (2, 3):
+        stream.step(Greeted(slot, b"same"))
+    stream.step(Arrived(0, 2, "batch"))
+    stream.step(Watched(0, FakePoint(2)))
+    assert stream.phase is Phase.ASKED, "task 3 of chain 1 was asked for unwatched"
+    stream.step(Arrived(1, 3, "batch"))
+    stream.step(Watched(1, FakePoint(3)))
+    assert stream.phase is Phase.FREE
+
+
+def test_every_task_asked_for_at_home_meanwhile_is_watched():
+    stream = asked()
+    take_all(stream)
+    asks = [a for a in fill(stream) if isinstance(a, Ask)]
+    assert asks and all(a.watch and not a.free for a in asks)
+
+
+def test_a_chain_that_draws_is_never_asked_to_be_free():
+    stream = make()
+    fill(stream)
+    stream.step(Arrived(0, 0, "batch"))
+    actions = stream.step(Watched(0, FakePoint(0, drew=True)))
+    assert stream.phase is Phase.BARRED
+    assert not any(isinstance(a, Start) for a in actions)
+
+
+def test_a_job_that_may_not_be_free_starts_nobody():
+    stream = Stream(num_chains=1, prefetch_factor=2, num_slots=4)
+    fill(stream)
+    stream.step(Arrived(0, 0, "batch"))
+    assert stream.step(Watched(0, FakePoint(0))) == []
+    assert stream.phase is Phase.HOME
+
+
+def test_watching_that_costs_too_much_leaves_the_tasks_at_home():
+    stream = make()
+    fill(stream)
+    stream.step(Arrived(0, 0, "batch"))
+    assert stream.step(Watched(0, FakePoint(0, task_s=0.001, watch_s=0.001))) == []
+    assert stream.phase is Phase.HOME
+
+
+def test_a_lost_worker_is_begun_again_with_its_history_quietly_and_then_its_debts():
+    stream = make()
+    fill(stream)  # chain 0: 0, 2
+    stream.step(Arrived(0, 0, "batch"))
+    start, *asks = stream.step(Lost(0, "killed"))
+    assert start == Start(0)
+    assert [(a.task.id, a.quiet) for a in asks] == [(0, True), (2, False)]
+    assert (stream.num_lost, stream.num_replayed) == (1, 1)
+
+
+def test_the_third_death_on_one_task_gives_it_up():
+    stream = make()
+    fill(stream)
+    ends = [stream.step(Lost(0, how)) for how in ("1", "2", "3")]
+    assert all(isinstance(end[0], Start) for end in ends[:2])
+    assert {(type(a), a.task.id, a.how) for a in ends[2]} == {(GiveUp, 0, "3"), (GiveUp, 2, "3")}
+
+
+def test_a_chain_that_is_given_up_gives_up_later_tasks_too():
+    stream = make(num_chains=1)
+    fill(stream)
+    for how in ("1", "2", "3"):
+        for action in stream.step(Lost(0, how)):
+            if isinstance(action, GiveUp):
+                stream.reorder.hold(action.task.id, "died")
+    take_all(stream)
+    assert all(isinstance(a, GiveUp) for a in fill(stream))
+
+
+def test_a_deaths_count_does_not_survive_an_answer():
+    stream = make()
+    fill(stream)
+    for task_id in (0, 2):
+        for _ in range(MAX_DEATHS - 1):
+            assert isinstance(stream.step(Lost(0, "killed"))[0], Start)
+        stream.step(Arrived(0, task_id, "batch"))
+
+
+def test_a_chain_that_has_forgotten_its_past_cannot_go_on_without_its_point():
+    stream = free()
+    stream.step(Lost(0, "killed"))
+    actions = stream.step(Greeted(0, b"moved", resumed=False))
+    assert Kill(0) in actions
+    assert stream._chains[0].how_lost == BEYOND_HELP
+
+
+def test_a_chain_that_resumed_goes_on():
+    stream = free()
+    stream.step(Lost(0, "killed"))
+    assert stream.step(Greeted(0, b"same", resumed=True)) == []
+
+
+def test_a_long_history_asks_a_witness_once_and_ends_it_when_it_has_told():
+    stream = Stream(num_chains=1, prefetch_factor=2)
+    body = bytes(LONG_HISTORY_NBYTES)
+    stream.step(Drawn(body))
+    stream.step(Drawn(body))
+    stream.step(Arrived(0, 0, "batch"))
+    witness = stream.witness_slot
+    point = FakePoint(0)
+    assert stream.step(Watched(0, point)) == [Start(witness, must_greet=True)]
+    assert stream.step(Watched(0, point)) == []
+    assert stream.step(Greeted(witness, b"same")) == [Kill(witness)]
+    assert [task.id for task in stream._chains[0].history] == [1]
+
+
+def test_the_death_of_a_witness_changes_nothing():
+    stream = make()
+    assert stream.step(Lost(stream.witness_slot, "killed")) == []
+    assert stream.num_lost == 0
+
+
+def test_late_news_after_close_is_normal():
+    stream = make()
+    fill(stream)
+    stream.step(Closed())
+    assert stream.step(Arrived(1, 77, "batch")) == []
+    assert stream.step(Lost(0, "killed")) == []
+
+
+def test_an_answer_that_nobody_asked_for_is_our_bug_and_tells_the_story():
+    stream = make()
+    fill(stream)
+    stream.step(Lost(1, "killed"))
+    with pytest.raises(BrokenGuarantee, match=r"batch 3 from slot 1.*Lost\(slot=1"):
+        stream.step(Arrived(1, 3, "batch"))
+
+
+def test_nothing_is_sent_home_before_torch_would_have_sent_it():
+    stream = make(num_chains=2, prefetch_factor=2)
+    assert [a.task.id for a in fill(stream)] == [0, 1, 2, 3]
+    assert not stream.wants_index
+    stream.step(Arrived(1, 1, "early"))
+    assert take_all(stream) == [] and not stream.wants_index
+    stream.step(Arrived(0, 0, "batch"))
+    take_all(stream)
+    assert [a.task.id for a in fill(stream)] == [4, 5]
+
+
+def test_out_of_order_a_chain_that_has_enough_to_do_is_skipped():
+    stream = Stream(num_chains=2, prefetch_factor=1, in_order=False)
+    fill(stream)
+    stream.step(Arrived(1, 1, "first"))
+    assert stream.reorder.take() == (1, "first")
+    stream.taken(1)
+    assert [a.slot for a in fill(stream)] == [1]
+
+
+def test_the_next_epoch_begins_at_chain_0_with_the_old_debts_still_owed():
+    stream = make(num_chains=3, prefetch_factor=1)
+    fill(stream)
+    stream.step(Arrived(0, 0, "batch"))
+    stream.step(Restarted())
+    stream.step(Arrived(1, 1, "old"))
+    assert stream.reorder.take() is None
+    assert [a.slot for a in fill(stream)] == [0, 1, 2]
+    assert stream.next_slot == 0

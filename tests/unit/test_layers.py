@@ -1,0 +1,106 @@
+"""Which room may import which: the arrows of docs/architecture.md, read from the source."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import stoker
+
+ROOT = Path(stoker.__file__).parent
+MAX_FILES = 8  # of a room, beside its __init__
+ARROWS = {
+    "cli": set(),
+    "intercept": {"stream", "report", "order", "cluster"},
+    "stream": {"order", "wire", "cluster", "worker"},
+    "cluster": set(),
+    "worker": {"order", "wire"},
+    "report": set(),
+    "wire": set(),
+    "order": set(),
+}
+EVERYBODY_MAY = {"errors", "config", "clock", "report.metrics"}
+CLI_MAY = {"errors", "config"}
+PURE = {
+    *(f"order.{file.stem}" for file in (ROOT / "order").glob("[!_]*.py")),
+    "stream.state", "wire.frame", "wire.extents", "config", "errors",
+    "report.metrics", "report.summary", "cluster.sizing",
+}  # fmt: skip
+FILES = {
+    ".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in ROOT.rglob("*.py")
+}
+
+
+def imports(module: str) -> Iterator[str]:
+    """Full names of the modules that a file imports, wherever in the file it does."""
+    for node in ast.walk(ast.parse(FILES[module].read_text())):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: relative import"
+            for name in node.names:
+                inner = f"{node.module}.{name.name}"
+                yield inner if inner.removeprefix("stoker.") in FILES else str(node.module)
+
+
+def ours(module: str) -> set[str]:
+    """The modules of ours that a file imports, without the leading `stoker.`."""
+    return {name.removeprefix("stoker.") for name in imports(module) if name.startswith("stoker.")}
+
+
+def room_of(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def test_every_room_is_on_the_map():
+    assert {room_of(module) for module in FILES if "." in module} == set(ARROWS)
+
+
+@pytest.mark.parametrize("room", ARROWS)
+def test_a_room_imports_only_what_its_arrows_allow(room):
+    everybody = CLI_MAY if room == "cli" else EVERYBODY_MAY
+    wrong = {
+        f"{module} -> {target}"
+        for module in FILES
+        if room_of(module) == room
+        for target in ours(module)
+        if target not in everybody and room_of(target) not in ARROWS[room] | {room}
+    }
+    assert wrong == set()
+
+
+@pytest.mark.parametrize("module", sorted(PURE))
+def test_a_pure_file_imports_only_the_standard_library_and_pure_files(module):
+    wrong = {
+        name
+        for name in imports(module)
+        if name.partition(".")[0] not in sys.stdlib_module_names
+        and name.removeprefix("stoker.") not in PURE
+    }
+    assert wrong == set()
+
+
+@pytest.mark.parametrize("module", sorted({"clock", "errors", "config"}))
+def test_what_everybody_may_import_imports_no_room(module):
+    assert {room_of(target) for target in ours(module)} & set(ARROWS) == set()
+
+
+@pytest.mark.parametrize("room", ARROWS)
+def test_a_room_is_small_enough_to_be_known(room):
+    files = [file for file in (ROOT / room).glob("*.py") if file.stem != "__init__"]
+    assert len(files) <= MAX_FILES
+
+
+def test_only_the_clock_reads_time():
+    assert {module for module in FILES if "time" in imports(module)} == {"clock"}
+
+
+def test_every_file_opens_with_its_job():
+    silent = {
+        m
+        for m, f in FILES.items()
+        if f.read_text() and not ast.get_docstring(ast.parse(f.read_text()))
+    }
+    assert silent == set()

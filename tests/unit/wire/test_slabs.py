@@ -1,0 +1,90 @@
+"""Who may write where: the lives of extents on both sides of an arena."""
+
+import os
+
+from stoker.wire.slabs import Arena, ArenaPool, Heap, Lender, Witness
+
+NBYTES = 100_000
+
+
+def test_a_replacement_worker_counts_an_extent_that_is_lent_twice_twice():
+    arena = Arena(1 << 20)
+    first, lender = Heap(arena), Lender(arena)
+    view = first.allocate(NBYTES)
+    assert view is not None
+    one, other = lender.lend(0, NBYTES), lender.lend(0, NBYTES)  # one tensor in two batches
+    replacement = Heap(arena, lender.lent())
+    del one
+    for offset in lender.take_returned():
+        replacement.drop(offset)
+    assert replacement.find(arena.address) == 0, "the other view still shows it"
+    del other
+    for offset in lender.take_returned():
+        replacement.drop(offset)
+    assert replacement.find(arena.address) is None
+
+
+def test_a_heap_gives_an_extent_again_once_its_view_died():
+    heap = Heap(Arena(1 << 17))
+    view = heap.allocate(NBYTES)
+    assert view is not None and heap.allocate(NBYTES) is None
+    del view
+    assert heap.allocate(NBYTES) is not None
+
+
+def test_a_dead_view_whose_extent_is_on_its_way_keeps_it():
+    heap = Heap(Arena(1 << 17))
+    view = heap.allocate(NBYTES)
+    heap.hold(0)
+    del view
+    assert heap.allocate(NBYTES) is None
+    heap.drop(0)
+    assert heap.allocate(NBYTES) is not None
+
+
+def test_what_is_lent_is_counted_and_comes_back_once():
+    lender = Lender(Arena(1 << 20))
+    view = lender.lend(8192, NBYTES)
+    assert (lender.lent(), lender.lent_nbytes) == ([(8192, NBYTES, 1)], NBYTES)
+    assert lender.take_returned() == []
+    del view
+    assert lender.take_returned() == [8192]
+    assert (lender.take_returned(), lender.lent(), lender.lent_nbytes) == ([], [], 0)
+
+
+def test_a_forked_process_that_may_see_a_view_keeps_it():
+    lender, witness = Lender(Arena(1 << 20)), Witness()
+    child_fd = os.dup(witness._write_fd)  # as a fork would keep it
+    witness.in_parent()
+    view = lender.lend(0, NBYTES)
+    lender.witness(witness)
+    later = lender.lend(NBYTES, 10)
+    del view, later
+    assert lender.take_returned() == [NBYTES], "the later one came after the fork"
+    assert lender.lent() == [(0, NBYTES, 1)]
+    os.close(child_fd)
+    assert lender.take_returned() == [0]
+    assert witness.is_gone()
+
+
+def test_a_pool_gives_an_arena_again_only_when_nothing_of_it_is_lent():
+    pool = ArenaPool()
+    lender = pool.take(1 << 20)
+    assert lender is not None
+    view = lender.lend(0, NBYTES)
+    pool.give(lender)
+    other = pool.take(1 << 20)
+    assert other is not None and other is not lender
+    del view
+    assert pool.take(1 << 20) is lender
+
+
+def test_a_pool_gives_no_arena_that_is_too_small():
+    pool = ArenaPool()
+    small = pool.take(1 << 16)
+    pool.give(small)
+    assert pool.take(1 << 20) is not small
+
+
+def test_memory_that_no_system_has_is_none():
+    assert ArenaPool().take(1 << 62) is None

@@ -1,0 +1,138 @@
+"""The fingerprint: it must move when anything that a job can reach moves."""
+
+import functools
+import random
+import sys
+import types
+
+import numpy as np
+import pytest
+import torch
+
+from stoker.clock import Deadline
+from stoker.worker.portable import Unwatchable, fingerprint
+
+
+def look(dataset, seconds=10.0):
+    return fingerprint({"dataset": dataset}, Deadline(seconds))
+
+
+@pytest.fixture
+def package(monkeypatch):
+    outer, inner = types.ModuleType("outer"), types.ModuleType("outer.inner")
+    outer.inner, inner.count = inner, 0
+    monkeypatch.setitem(sys.modules, "outer", outer)
+    monkeypatch.setitem(sys.modules, "outer.inner", inner)
+    monkeypatch.setitem(globals(), "outer", outer)
+    return outer
+
+
+class CountsInSubmodule:
+    def __getitem__(self, i):
+        outer.inner.count += 1  # noqa: F821  # the fixture makes it
+        return i
+
+
+class CountsByLocalImport:
+    def __getitem__(self, i):
+        import outer.inner
+
+        outer.inner.count += 1
+        return i
+
+
+class HoldsModule:
+    def __init__(self, module):
+        self.module = module
+
+    def __getitem__(self, i):
+        self.module.count += 1
+        return i
+
+
+@functools.lru_cache
+def noise(i):
+    return random.random()
+
+
+class Remembers:
+    def __getitem__(self, i):
+        return noise(i)
+
+
+class CountingList(list):
+    count = 0
+
+    def __getitem__(self, i):
+        CountingList.count += 1
+        return i
+
+
+class SwapsLambda:
+    def __init__(self):
+        self.make(1)
+
+    def make(self, which):
+        self.f = (lambda i: 1) if which else (lambda i: 2)
+
+    def __getitem__(self, i):
+        self.make(0)
+        return i
+
+
+def moves_or_is_unwatchable(dataset):
+    try:
+        before = look(dataset)
+        dataset[0]
+        return look(dataset) != before
+    except Unwatchable:
+        return True
+
+
+def test_a_counter_in_a_submodule_moves_it(package):
+    assert moves_or_is_unwatchable(CountsInSubmodule())
+
+
+def test_a_counter_in_a_module_imported_in_the_function_moves_it(package):
+    assert moves_or_is_unwatchable(CountsByLocalImport())
+
+
+def test_a_counter_in_a_module_held_as_an_attribute_moves_it(package):
+    assert moves_or_is_unwatchable(HoldsModule(package.inner))
+
+
+def test_what_lru_cache_remembers_moves_it():
+    noise.cache_clear()
+    assert moves_or_is_unwatchable(Remembers())
+
+
+def test_a_class_attribute_of_a_list_subclass_moves_it():
+    assert moves_or_is_unwatchable(CountingList([1]))
+
+
+def test_another_lambda_of_the_same_name_moves_it():
+    assert moves_or_is_unwatchable(SwapsLambda())
+
+
+@pytest.mark.parametrize("make", [np.zeros, torch.zeros], ids=["array", "tensor"])
+def test_a_large_array_is_not_read_past_the_deadline(make):
+    class Holds:
+        x = make(1 << 25)  # 128 MB or more
+
+    holder = Holds()
+    holder.x = Holds.x
+    with pytest.raises(Unwatchable):
+        look(holder, seconds=0.005)
+
+
+def test_a_memory_mapped_file_is_not_read_into_memory(tmp_path):
+    class Holds:
+        pass
+
+    file = tmp_path / "tokens.bin"
+    with file.open("wb") as sparse:
+        sparse.truncate(1 << 28)
+    holder = Holds()
+    holder.tokens = np.memmap(file, dtype=np.uint16, mode="r")
+    with pytest.raises(Unwatchable):
+        look(holder, seconds=0.005)
