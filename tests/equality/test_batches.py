@@ -222,7 +222,11 @@ def test_a_tensor_of_the_worker_handed_out_without_a_copy_is_as_sent_when_it_is_
 
 @pytest.mark.parametrize("shape", SIZES.values(), ids=SIZES)
 def test_a_worker_may_go_on_with_the_tensor_that_it_delivered(shape):
-    """The collate function keeps its last batch and reads it for the next one."""
+    """The collate function keeps its last batch and reads it for the next one.
+
+    One task at a time: torch's feeder thread moves a batch to shared memory while the worker
+    goes on, and a read at that moment sees freed memory (reductions.py `reduce_storage`, 2.13).
+    """
 
     class Chained:
         last = 0.0
@@ -233,7 +237,10 @@ def test_a_worker_may_go_on_with_the_tensor_that_it_delivered(shape):
             return self.last
 
     def make(num_workers):
-        return DataLoader(torch.rand(12, *shape), 2, num_workers=num_workers, collate_fn=Chained())
+        return DataLoader(
+            torch.rand(12, *shape), 2, num_workers=num_workers, prefetch_factor=1,
+            collate_fn=Chained(),
+        )  # fmt: skip
 
     both(make, lambda loader: (x.clone() for x in loader))
 
