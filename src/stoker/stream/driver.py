@@ -96,7 +96,7 @@ class Driver:
         self._is_closed = False
         self._held_limit_nbytes = held_limit_nbytes
         self._channels: dict[int, Channel] = {}
-        self._bodies: dict[int, bytes] = {}
+        self._bodies: dict[int, bytes] = {}  # index lists of the tasks that are owed
         self._poll = select.poll()
         self._slot_of_fd: dict[int, int] = {}
         self._lenders = [_pool.take(arena_nbytes) for _ in range(state.num_slots)]
@@ -127,7 +127,6 @@ class Driver:
             if not self._receive(deadline):
                 return None
         task_id, batch = taken
-        self._bodies.pop(task_id, None)
         self._do(self.state.taken(task_id))
         return batch
 
@@ -211,8 +210,8 @@ class Driver:
         header = frame.header
         if header.kind in (Kind.BATCH, Kind.FAILURE):
             batch = self._decode(slot, frame)
+            body = self._bodies.pop(header.task_id, b"")
             if header.kind == Kind.FAILURE:
-                body = self._bodies.get(header.task_id, b"")
                 batch = Failed(batch, slot, header.task_id, body)
             elif self.prepare is not None:
                 batch = self.prepare(batch)
@@ -258,6 +257,7 @@ class Driver:
                 self._kill(action.slot)
             elif isinstance(action, GiveUp):
                 indices = loads(action.task.body)
+                self._bodies.pop(action.task.id, None)
                 self.state.reorder.hold(action.task.id, Died(action.how, indices))
 
     def _ask(self, ask: Ask) -> None:
@@ -267,7 +267,8 @@ class Driver:
         task, lender = ask.task, self._lenders[ask.slot]
         returned = lender.take_returned() if lender is not None else []
         extra = b"".join(offset.to_bytes(8, "little") for offset in returned)
-        self._bodies[task.id] = task.body
+        if not ask.quiet:
+            self._bodies[task.id] = task.body
         head = pack(
             Kind.TASK,
             flags=ask.quiet * Flag.QUIET | ask.free * Flag.FREE | ask.watch * Flag.POINT,
