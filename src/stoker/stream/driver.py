@@ -19,7 +19,7 @@ from typing import Any
 from stoker.clock import Deadline
 from stoker.cluster.base import Exit
 from stoker.cluster.local import Template, reap
-from stoker.stream.state import (
+from stoker.stream.events import (
     Arrived,
     Ask,
     Closed,
@@ -32,9 +32,9 @@ from stoker.stream.state import (
     Refused,
     Restarted,
     Start,
-    Stream,
     Watched,
 )
+from stoker.stream.state import Stream
 from stoker.wire.batch_codec import decode, dumps, loads
 from stoker.wire.channel import Channel, ConnectionLost, Frame
 from stoker.wire.frame import INLINE, PLACE, Flag, Kind, pack

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from stoker.stream.state import (
+from stoker.stream.events import (
     Arrived,
     Ask,
     Closed,
@@ -27,13 +27,12 @@ from stoker.stream.state import (
     Greeted,
     Kill,
     Lost,
-    Phase,
     Refused,
     Restarted,
     Start,
-    Stream,
     Watched,
 )
+from stoker.stream.state import Phase, Stream
 
 SAME = b"same"
 

@@ -5,10 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from stoker.errors import BrokenGuarantee
-from stoker.stream.state import (
-    BEYOND_HELP,
-    LONG_HISTORY_NBYTES,
-    MAX_DEATHS,
+from stoker.stream.events import (
     Arrived,
     Ask,
     Closed,
@@ -17,13 +14,12 @@ from stoker.stream.state import (
     Greeted,
     Kill,
     Lost,
-    Phase,
     Refused,
     Restarted,
     Start,
-    Stream,
     Watched,
 )
+from stoker.stream.state import BEYOND_HELP, LONG_HISTORY_NBYTES, MAX_DEATHS, Phase, Stream
 
 
 @dataclass(frozen=True)

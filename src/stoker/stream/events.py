@@ -1,0 +1,106 @@
+"""What a stream can be told, and what it can ask for: the words of `state.step`. Pure."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from stoker.order.plan import Task
+
+# -- events ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The sampler gave one more index list."""
+
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    slot: int
+    task_id: int
+    batch: Any
+    free: bool = False  # made as a free-standing task
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A chain's worker looked at itself. `point` is the worker's Point."""
+
+    chain: int
+    point: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Greeted:
+    """A worker has begun; resumed: from the Point that it was given."""
+
+    slot: int
+    fingerprint: bytes
+    resumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A free-standing task was not one: `why` is "drew" or "moved"."""
+
+    slot: int
+    task_id: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A slot's worker ended although nobody had asked it to."""
+
+    slot: int
+    how: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """The script began the next epoch on living workers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    pass
+
+
+Event = Drawn | Arrived | Watched | Greeted | Refused | Lost | Restarted | Closed
+
+# -- actions -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    slot: int
+    task: Task
+    quiet: bool = False
+    free: bool = False
+    watch: bool = False  # the answer shall carry a Point
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start a worker there, from `point` if it can. must_greet: it shall tell its fingerprint."""
+
+    slot: int
+    point: Any = None
+    must_greet: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """No worker can do this task; `how` tells the last one's end."""
+
+    task: Task
+    how: Any
+
+
+Action = Ask | Start | Kill | GiveUp
