@@ -138,3 +138,14 @@ def test_the_report_has_the_published_fields(tmp_path):
     assert report["trainer"]["cpu_s"] > 0
     assert report["trainer"]["peak_rss_nbytes"] > 1 << 24
     assert Path(ours.folder, "report.json").exists()
+
+
+def test_no_batch_is_missed_where_only_some_are_looked_at(tmp_path):
+    """Loops that end, break, and are still under way when the script ends."""
+    _, ours = plain_and_ours([sys.executable, "fast_batches.py"], tmp_path)
+    loaders = ours.report["loaders"]
+    assert not any(loader["offloaded"] for loader in loaders)
+    num_batches = sum(loader["num_batches"] for loader in loaders)
+    assert num_batches == int(ours.stdout) == 3 * 1000 + 333 + 77
+    assert sum(loader["num_samples"] for loader in loaders) == 4 * num_batches
+    assert sum(loader["wait_s"] + loader["busy_s"] for loader in loaders) < ours.report["wall_s"]

@@ -73,7 +73,9 @@ class Recorder:
         return record
 
     def delivered(self, record: LoaderRecord, sha256: str | None) -> None:
-        """A batch was delivered and the record's numbers are new."""
+        """A batch was delivered and the record's numbers are new. Nothing in a forked copy."""
+        if self._lifeline[1] < 0:
+            return
         self._log.put_loader(record)
         if sha256 is not None:
             record.digests.append(sha256)
