@@ -22,6 +22,7 @@ class Kind(IntEnum):
     FAILURE = 3  # worker -> trainer: blob holds torch's ExceptionWrapper
     REFUSED = 4  # worker -> trainer: a free-standing task that was not one; extra says why
     GREETING = 5  # worker -> trainer: extra holds how it began
+    RETURNED = 6  # trainer -> worker: extra holds extents that came back, large ones
 
 
 class Flag(IntEnum):

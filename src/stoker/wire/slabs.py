@@ -11,7 +11,7 @@ import mmap
 import os
 import select
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from weakref import ref
 
@@ -58,9 +58,16 @@ class Heap:
     deaths are queued and looked at in `allocate`.
     """
 
-    def __init__(self, arena: Arena, taken: Iterable[tuple[int, int, int]] = ()) -> None:
-        """taken: what an earlier worker of this arena has lent, see `Lender.lent`."""
+    def __init__(
+        self,
+        arena: Arena,
+        taken: Iterable[tuple[int, int, int]] = (),
+        hear: Callable[[], None] = lambda: None,
+    ) -> None:
+        """taken: what an earlier worker of this arena has lent, see `Lender.lent`.
+        hear: called before memory is taken; it may `drop` what has come back."""
         self.arena = arena
+        self._hear = hear
         taken = tuple(taken)
         self._extents = Extents(arena.nbytes, [(offset, nbytes) for offset, nbytes, _ in taken])
         self._num_holders = {offset: count for offset, _, count in taken}
@@ -69,6 +76,7 @@ class Heap:
 
     def allocate(self, nbytes: int) -> memoryview | None:
         """A view that holds its extent while it lives; None when the arena is full."""
+        self._hear()
         self._bury()
         offset = self._extents.take(nbytes)
         if offset is None:
@@ -117,6 +125,7 @@ class Lender:
         self._lives: dict[int, list[_Life]] = {}
         self._died: deque[_Life] = deque()
         self._seen: list[_Life] = []  # dead here, but a forked process may still see them
+        self._returned: list[_Life] = []  # free, but the worker has not been told
         self.lent_nbytes = 0
 
     def lend(self, offset: int, nbytes: int) -> memoryview:
@@ -128,20 +137,27 @@ class Lender:
         self.lent_nbytes += nbytes
         return memoryview(extent).cast("B")
 
-    def take_returned(self) -> list[int]:
-        """Offsets that went back since the last call, once for every time they were lent."""
-        if not self._died and not self._seen:
+    def take_returned(self, at_least_nbytes: int = 0) -> list[int]:
+        """Offsets that went back and were not taken yet, once for every time they were lent.
+
+        None of them before they come to so many bytes.
+        """
+        if self._died or self._seen:
+            self._look_at_dead()
+        if sum(life.nbytes for life in self._returned) < at_least_nbytes:
             return []
-        returned = []
+        returned, self._returned = self._returned, []
+        return [life.offset for life in returned]
+
+    def _look_at_dead(self) -> None:
         while self._died:
             self._seen.append(self._died.popleft())
         for life in self._seen:
             life.witnesses = [w for w in life.witnesses if not w.is_gone()]
             if not life.witnesses:
                 self._forget(life)
-                returned.append(life.offset)
+                self._returned.append(life)
         self._seen = [life for life in self._seen if life.witnesses]
-        return returned
 
     def witness(self, witness: "Witness") -> None:
         """A process was forked: what is lent now may be seen by it until it ends."""

@@ -8,6 +8,7 @@ Owner: the process's main thread owns everything here.
 import os
 import pickle
 import select
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ class Worker:
         self._chain = chain
         self._channel = channel
         self._arena = arena
+        self._inbox: deque[Frame] = deque()  # tasks that came while another was at work
         self.heap: Heap | None = None
         self._fetcher: Any = None
         self._init_failure: ExceptionWrapper | None = None
@@ -89,12 +91,14 @@ class Worker:
             return
 
     def _wait_frame(self) -> Frame:
+        if self._inbox:
+            return self._inbox.popleft()
         poll = None
         spin_end_s = now_s() + SPIN_S if self._task_s < SHORT_TASK_S else 0.0
         while True:
             if self._channel.has_unsent:
                 self._channel.flush()
-            frame = self._channel.receive_nowait()
+            frame = self._receive()
             if frame is not None:
                 return frame
             if now_s() < spin_end_s:
@@ -105,10 +109,29 @@ class Worker:
             poll.register(self._channel, select.POLLIN | writable)
             poll.poll()
 
+    def _receive(self) -> Frame | None:
+        """The next frame that is work, if one has come. What came back with it is free from here."""
+        while (frame := self._channel.receive_nowait()) is not None:
+            kind = frame.header.kind
+            if self.heap is not None and kind in (Kind.TASK, Kind.RETURNED):
+                for offset in memoryview(bytes(frame.extra)).cast("q"):
+                    self.heap.drop(offset)
+            if kind != Kind.RETURNED:
+                return frame
+        return None
+
+    def _hear_returned(self) -> None:
+        """Read ahead, in the middle of a task, for the sake of the memory that has come back."""
+        try:
+            while (frame := self._receive()) is not None:
+                self._inbox.append(Frame(frame.header, memoryview(bytes(frame.payload))))
+        except ConnectionLost:
+            return  # `_wait_frame` will see it too
+
     def _begin(self, frame: Frame) -> None:
         lent, point, must_greet = pickle.loads(frame.extra)
         if self._arena is not None:
-            self.heap = Heap(self._arena, lent)
+            self.heap = Heap(self._arena, lent, self._hear_returned)
         state = b""
         if point is not None or must_greet:
             state = self._watch(Deadline(None)) or b""
@@ -123,9 +146,6 @@ class Worker:
 
     def _serve(self, frame: Frame) -> None:
         header = frame.header
-        if self.heap is not None:
-            for offset in memoryview(bytes(frame.extra)).cast("q"):
-                self.heap.drop(offset)
         if header.task_id <= self._skip_until:
             return
         indices = loads(frame.payload[: header.blob_nbytes])

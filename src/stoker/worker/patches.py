@@ -4,6 +4,7 @@ Promise: only where memory comes from changes, never a value.
 """
 
 import ctypes
+import threading
 from typing import Protocol
 
 import torch
@@ -41,6 +42,7 @@ def give_birth_in(worker: HasHeap) -> None:
     (torch/utils/data/_utils/collate.py `collate_tensor_fn`, 2.13).
     """
     original = torch.UntypedStorage._new_shared
+    owner = threading.get_ident()  # a heap belongs to one thread; the dataset may have others
 
     def _new_shared(
         cls: type[torch.UntypedStorage], size: int, *, device: object = "cpu"
@@ -48,7 +50,7 @@ def give_birth_in(worker: HasHeap) -> None:
         if torch.device(device).type != "cpu":  # type: ignore[call-overload]  # as torch's
             made: torch.UntypedStorage = original(size, device=device)  # type: ignore[no-untyped-call]
             return made
-        heap = worker.heap
+        heap = worker.heap if threading.get_ident() == owner else None
         view = heap.allocate(size) if heap is not None and size >= LARGE_NBYTES else None
         if view is None:
             return torch.UntypedStorage(size)
