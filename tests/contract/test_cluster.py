@@ -51,6 +51,7 @@ def make(request):
 
     def start(*args, **kwargs):
         made.append(request.param(*args, **kwargs))
+        made[-1].start_rest()
         return made[-1]
 
     yield start
@@ -322,3 +323,23 @@ def test_a_pair_of_clusters_does_not_mix(make):
         ask(first, b"exit")
         assert one.wait_exit(0, soon()).code == 7
         assert other.wait_exit(0, Deadline(0)) is None
+
+
+@pytest.mark.parametrize("start", [True, False])
+def test_workers_that_were_put_off_start_or_end_when_told(start):
+    num_first = len(os.sched_getaffinity(0)) + 2
+    cluster = local(num_first=num_first)
+    socks = [cluster.start(slot) for slot in range(num_first)]
+    if start:
+        cluster.start_rest()
+        for slot, sock in enumerate(socks):
+            sock.sendall(b"who")
+            assert sock.recv(64).split()[0] == str(slot).encode()
+    else:
+        cluster.drop_rest()
+        for sock in socks[-2:]:
+            assert sock.recv(64) == b""
+    cluster.close(0.0)
+    for sock in socks:
+        sock.close()
+    wait_all_gone(soon())

@@ -28,6 +28,13 @@ class Cluster(Protocol):
     def start(self, slot: int) -> socket.socket:
         """Start a worker there; returns the trainer's end of its socket. The old one must be gone."""
 
+    def start_rest(self) -> None:
+        """The first tasks are out. Until then a cluster may put off the first workers beyond its
+        cores; every worker that was asked for starts now."""
+
+    def drop_rest(self) -> None:
+        """The workers that were put off are not needed: their sockets end."""
+
     def signal(self, slot: int, signum: int) -> None:
         """Send a signal to the slot's worker; nothing if it ended."""
 

@@ -20,24 +20,21 @@ import signal
 import socket
 import struct
 import traceback
-import weakref
 from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 from typing import NoReturn
 
 from stoker.clock import Deadline
 from stoker.cluster.base import Exit
+from stoker.cluster.sizing import usable_cores
 
 _MESSAGE = struct.Struct("<Biii")  # op, slot, pid or signal, exit code or milliseconds
-_START, _SIGNAL, _CLOSE, _STARTED, _EXITED = range(5)
+_START, _SIGNAL, _CLOSE, _STARTED, _EXITED, _REST = range(6)
 _PR_SET_PDEATHSIG = 1
 
 # A worker whose trainer is gone may finish its sample; all is over within 2 s.
 ORPHAN_GRACE_S = 0.5
 TERM_GRACE_S = 0.5
-# A closed template is waited for this long, as torch joins its workers; what takes longer goes
-# on beside the next epoch. Measured: benchmarks/epoch_gap.py
-LEAVE_S = 0.5
 
 _libc = ctypes.CDLL(None)  # opened before any fork: dlopen takes locks
 
@@ -53,7 +50,7 @@ class Template:
         body: Body,
         num_first: int,
     ) -> None:
-        """Fork the template, which starts workers 0..num_first-1 at once.
+        """Fork the template, which starts as many of workers 0..num_first-1 as there are cores.
 
         processes: one never-started Process a chain, as torch would have made them; workers
         beyond use them again;
@@ -66,6 +63,7 @@ class Template:
         self._pids: dict[int, int] = {}
         self._exits: dict[int, Exit] = {}
         self._is_gone = False
+        self._has_rest = num_first > usable_cores()
         self._first = [mine for mine, _ in pairs]
         # As Process.start does: else workers would print again what is not yet written.
         multiprocessing.util._flush_std_streams()  # type: ignore[attr-defined]
@@ -93,6 +91,23 @@ class Template:
         theirs.close()
         return ours
 
+    def start_rest(self) -> None:
+        """Start the others of the first workers: there is work for them now.
+
+        To fork W of them takes W times as long as to fork one: the first batch shall not wait
+        for that. Measured: benchmarks/epoch_gap.py
+        """
+        self._tell_rest(1)
+
+    def drop_rest(self) -> None:
+        """Close the sockets of workers that were never started, so that nobody waits for them."""
+        self._tell_rest(0)
+
+    def _tell_rest(self, start: int) -> None:
+        if self._has_rest:
+            self._has_rest = False
+            self._tell(_REST, 0, start, 0)
+
     def signal(self, slot: int, signum: int) -> None:
         self._tell(_SIGNAL, slot, signum, 0)
 
@@ -110,20 +125,22 @@ class Template:
         return self._is_gone
 
     def close(self, grace_s: float) -> None:
+        """End the workers and the template. Does not wait: `reap` will see the end."""
         if os.getpid() != self._owner_pid:
             return
         for sock in filter(None, self._first):
             sock.close()
         if self._control.fileno() >= 0:
             self._tell(_CLOSE, 0, 0, int(grace_s * 1000))
-        if not self.wait_gone(Deadline(LEAVE_S)):
-            _leaving.add(self)  # `reap` will see the end
+        if not self.wait_gone(Deadline(0)):
+            _leaving.add(self)
 
     def wait_gone(self, deadline: Deadline) -> bool:
         """Whether the template has ended, with all its workers, by then."""
         self._listen_until(lambda: False, deadline)
         if self._is_gone and self._control.fileno() >= 0:
             self._control.close()
+            _living.discard(self)
             _reap_one(self.pid)
         return self._is_gone
 
@@ -164,8 +181,9 @@ class Template:
                 self._exits[slot] = Exit(slot, pid, code)
 
 
-_living: weakref.WeakSet[Template] = weakref.WeakSet()
-_leaving: set[Template] = set()  # told to close, not yet seen to end
+# Held here until they were seen to end: garbage collection finalizes a socket at any moment.
+_living: set[Template] = set()
+_leaving: set[Template] = set()  # of these, told to close
 
 
 def reap() -> None:
@@ -180,7 +198,7 @@ def wait_all_gone(deadline: Deadline) -> None:
     for template in tuple(_leaving):
         if not template.wait_gone(deadline):
             os.kill(template.pid, signal.SIGKILL)  # its workers follow: PR_SET_PDEATHSIG
-            _reap_one(template.pid)
+            template.wait_gone(Deadline(None))
         _leaving.discard(template)
 
 
@@ -194,6 +212,7 @@ def _reap_one(pid: int) -> None:
 def _abandon_all() -> None:
     for template in tuple(_living):
         template.abandon()
+    _living.clear()
     _leaving.clear()
 
 
@@ -222,17 +241,20 @@ class _Forker:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             gc.freeze()  # a collection in a worker then touches, and so copies, no old page
             self._poll.register(self._control, select.POLLIN)
-            for slot in tuple(first):
+            for slot in range(min(len(first), usable_cores())):
                 self._start(slot, first.pop(slot), first)
-            self._end_all(self._serve())
+            self._end_all(self._serve(first))
             status = 0
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(status)
 
-    def _serve(self) -> float:
-        """Until the trainer says close or is gone. Returns the seconds that workers may have."""
+    def _serve(self, rest: dict[int, socket.socket]) -> float:
+        """Until the trainer says close or is gone. Returns the seconds that workers may have.
+
+        rest: first workers that are not started yet.
+        """
         while True:
             for fd, _ in self._poll.poll():
                 if fd != self._control.fileno():
@@ -246,7 +268,9 @@ class _Forker:
                     return float(milliseconds) / 1000
                 if op == _START:
                     sock = socket.socket(fileno=fds[0])
-                    self._start(slot, sock, {})
+                    self._start(slot, sock, rest)
+                elif op == _REST:
+                    self._start_or_drop(rest, bool(signum))
                 elif op == _SIGNAL:
                     self._signal(signum, slot)
 
@@ -259,6 +283,15 @@ class _Forker:
         for _, _, payload in anc:
             fds.frombytes(payload)
         return data, list(fds)
+
+    def _start_or_drop(self, rest: dict[int, socket.socket], start: bool) -> None:
+        while rest:
+            slot = min(rest)
+            sock = rest.pop(slot)
+            if start:
+                self._start(slot, sock, rest)
+            else:
+                sock.close()
 
     def _start(self, slot: int, sock: socket.socket, others: dict[int, socket.socket]) -> None:
         pid = os.fork()

@@ -117,6 +117,10 @@ class Driver:
 
     # -- the iterator's calls --------------------------------------------------------------------
 
+    def start_rest(self) -> None:
+        """The first tasks are out: start the workers that were not needed before."""
+        self._template.start_rest()
+
     def draw(self, indices: object) -> None:
         """The sampler's next index list, to be made into a batch."""
         self._do(self.state.step(Drawn(dumps(indices))))
@@ -162,6 +166,7 @@ class Driver:
         self._is_closed = True
         _drivers.discard(self)
         self.state.step(Closed())
+        self._template.drop_rest()
         for channel in self._channels.values():
             channel.finish()
         deadline = Deadline(grace_s)
