@@ -26,7 +26,7 @@ from stoker.worker.seeding import restore_generators, save_generators, seed_gene
 
 # A chain is watched after this much work, and then so that watching costs at most this share.
 FIRST_WATCH_S = 0.25
-WATCH_FRAC = 0.02
+WATCH_FRAC = 0.01
 WATCH_EVERY_S = 0.5
 # A worker whose tasks are short looks for the next one this long before it sleeps: to wake a
 # process on an idle core costs the trainer up to 70 us. Measured: benchmarks/handover_small.py

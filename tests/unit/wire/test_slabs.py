@@ -1,5 +1,6 @@
 """Who may write where: the lives of extents on both sides of an arena."""
 
+import ctypes
 import os
 
 from stoker.wire.slabs import Arena, ArenaPool, Heap, Lender, Witness
@@ -50,6 +51,33 @@ def test_what_is_lent_is_counted_and_comes_back_once():
     del view
     assert lender.take_returned() == [8192]
     assert (lender.take_returned(), lender.lent(), lender.lent_nbytes) == ([], [], 0)
+
+
+def test_what_came_back_waits_until_it_is_worth_a_message_of_its_own():
+    lender = Lender(Arena(1 << 20))
+    views = [lender.lend(start, 1000) for start in (0, 1024, 2048)]
+    del views[0]
+    assert lender.take_returned(2000) == []
+    assert lender.lent_nbytes == 2000, "it is back, whether told or not"
+    views.clear()
+    assert sorted(lender.take_returned(2000)) == [0, 1024, 2048]
+    assert lender.take_returned() == []
+
+
+def test_a_heap_hears_what_came_back_before_it_takes_more():
+    news = []
+
+    def hear():
+        while news:
+            heap.drop(news.pop())
+
+    heap = Heap(Arena(1 << 20), [(0, NBYTES, 1)], hear)
+    assert heap.allocate(NBYTES) is not None and heap.find(heap.arena.address) == 0
+    news.append(0)
+    again = heap.allocate(NBYTES)
+    assert again is not None and ctypes.addressof(ctypes.c_char.from_buffer(again)) == (
+        heap.arena.address
+    )
 
 
 def test_a_forked_process_that_may_see_a_view_keeps_it():
