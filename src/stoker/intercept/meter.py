@@ -160,7 +160,12 @@ _skipping: weakref.WeakSet[Meter] = weakref.WeakSet()
 @functools.cache
 def _settle_at_exit() -> None:
     """Registered after the recorder's own handler, and so run before it writes the report."""
-    atexit.register(lambda: [meter.settle() for meter in tuple(_skipping)])
+    atexit.register(_settle_all)
+
+
+def _settle_all() -> None:
+    for meter in tuple(_skipping):
+        meter.settle()
 
 
 def num_samples(batch: Any, is_batched: bool) -> int:
