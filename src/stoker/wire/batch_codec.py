@@ -26,6 +26,7 @@ from torch.multiprocessing import reductions
 
 from stoker.wire.frame import INLINE, PLACE
 from stoker.wire.slabs import Heap, Lender
+from stoker.wire.stream_copy import STREAM_NBYTES, stream_copy
 
 # Below this a copy into ordinary memory costs less than keeping count of an extent.
 # Measured: benchmarks/tokens.py and handover_small.py
@@ -190,7 +191,11 @@ def _place(
         tail.append(ctypes.string_at(address, nbytes))
         return PLACE.pack(INLINE, nbytes, first)
     offset = _start_of(heap, view)
-    ctypes.memmove(heap.arena.address + offset, address, nbytes)
+    destination = heap.arena.address + offset
+    if stream_copy is not None and nbytes >= STREAM_NBYTES:
+        stream_copy(destination, [address], nbytes)
+    else:
+        ctypes.memmove(destination, address, nbytes)
     heap.hold(offset)
     return PLACE.pack(offset, nbytes, first)
 

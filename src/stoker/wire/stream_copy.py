@@ -1,0 +1,42 @@
+"""The compiled half of this room: copies that do not read what they overwrite.
+
+Promise: `stream_copy` puts exactly the bytes that memcpy would, or is None where stream_copy.c
+was not built (no compiler, or not x86-64); then everybody copies as without it.
+Ban: no torch. ctypes lets go of the interpreter lock for the call, as torch's own copies do.
+"""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+StreamCopy = Callable[[int, Sequence[int], int], None]
+
+# A batch for which this pays: smaller ones, with those in flight beside them, fit a last-level
+# cache, and the trainer finds there what ordinary stores have left.
+# Measured: docs/decisions/006-streaming-stores.md
+STREAM_NBYTES = 8 << 20
+
+
+def load(library: Path) -> StreamCopy | None:
+    """A function (destination, sources, nbytes): addresses, and the bytes at each source.
+
+    The pieces go one after the other to the destination, which overlaps none of them. None
+    where there is no such library, or it is not one of ours.
+    """
+    try:
+        function = ctypes.CDLL(str(library)).stoker_stream_copy
+    except (OSError, AttributeError):
+        return None
+    function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
+    function.restype = None
+
+    def stream_copy(destination: int, sources: Sequence[int], nbytes: int) -> None:
+        num = len(sources)
+        function(destination, (ctypes.c_void_p * num)(*sources), num, nbytes)
+
+    return stream_copy
+
+
+# "lib": Python would take a stream_copy.so for this module.
+LIBRARY = Path(__file__).with_name("libstream_copy.so")
+stream_copy = load(LIBRARY)
