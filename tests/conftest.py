@@ -120,6 +120,7 @@ def settle(before: frozenset[int], timeout_s: float = GRACE_S) -> None:
         local.reap()
         for lender in driver._pool:
             lender.take_returned()
+        driver._look_at_witnesses()
 
 
 def leaks_since(before: Holdings) -> dict[str, object]:

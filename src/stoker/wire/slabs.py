@@ -160,10 +160,11 @@ class Lender:
         self._seen = [life for life in self._seen if life.witnesses]
 
     def witness(self, witness: "Witness") -> None:
-        """A process was forked: what is lent now may be seen by it until it ends."""
+        """A process was forked: what is shown here now may be seen by it until it ends."""
         for lives in self._lives.values():
             for life in lives:
-                life.witnesses.append(witness)
+                if life() is not None:  # one that died before waits for older forks only
+                    life.witnesses.append(witness)
 
     def lent(self) -> list[tuple[int, int, int]]:
         """Extents (offset, nbytes, how many times) that are lent now."""

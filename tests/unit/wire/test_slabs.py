@@ -95,6 +95,22 @@ def test_a_forked_process_that_may_see_a_view_keeps_it():
     assert witness.is_gone()
 
 
+def test_a_process_that_is_forked_later_does_not_keep_a_view_that_had_died():
+    lender, first, second = Lender(Arena(1 << 20)), Witness(), Witness()
+    child_fds = [os.dup(witness._write_fd) for witness in (first, second)]
+    view = lender.lend(0, NBYTES)
+    first.in_parent()
+    lender.witness(first)
+    del view
+    assert lender.take_returned() == []
+    second.in_parent()
+    lender.witness(second)
+    os.close(child_fds[0])
+    assert lender.take_returned() == [0]
+    os.close(child_fds[1])
+    assert second.is_gone()
+
+
 def test_a_pool_gives_an_arena_again_only_when_nothing_of_it_is_lent():
     pool = ArenaPool()
     lender = pool.take(1 << 20)
