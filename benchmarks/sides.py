@@ -48,14 +48,38 @@ def pids_with(token: str) -> list[int]:
     return pids
 
 
-def pss_nbytes(pid: int) -> int:
-    """Proportional set size; 0 for a process that ended."""
+def kilobytes_of(file: Path, key: str) -> int:
+    """The number behind `key:` in a file of /proc; 0 if the process ended."""
     try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        lines = file.read_text().splitlines()
     except OSError:
         return 0
-    kilobytes = [line.split()[1] for line in text.splitlines() if line.startswith("Pss:")]
-    return int(kilobytes[0]) * 1024 if kilobytes else 0
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{key}:")), 0)
+
+
+class MemoryPeaks:
+    """Peaks over all processes that hold a token, by two counts, in bytes.
+
+    peak_pss: proportional set sizes. peak_all: the same, but shared memory as the system counts
+    it, so with what is in flight and mapped by nobody, as torch's batches between two processes.
+    """
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+        self._shmem_before = self._shmem()
+        self.peak_pss_nbytes = self.peak_all_nbytes = 0
+
+    def look(self) -> None:
+        rollups = [Path(f"/proc/{pid}/smaps_rollup") for pid in pids_with(self._token)]
+        pss = sum(kilobytes_of(file, "Pss") for file in rollups)
+        mapped = sum(kilobytes_of(file, "Pss_Shmem") for file in rollups)
+        shmem = max(mapped, self._shmem() - self._shmem_before)
+        self.peak_pss_nbytes = max(self.peak_pss_nbytes, 1024 * pss)
+        self.peak_all_nbytes = max(self.peak_all_nbytes, 1024 * (pss - mapped + shmem))
+
+    @staticmethod
+    def _shmem() -> int:
+        return kilobytes_of(Path("/proc/meminfo"), "Shmem")
 
 
 def end_all(token: str, limit_s: float) -> int:
@@ -99,16 +123,12 @@ def last_line(text: str, what: str, errors: str) -> dict:
 
 
 def run_side(side: str, script: str, flags: tuple[str, ...], watches_memory: bool = False) -> dict:
-    """The line that the script printed, with peak_pss_nbytes if asked.
+    """The line that the script printed, with the two peaks of MemoryPeaks if asked.
 
     Raises CannotMeasureError when it fails, prints no line or takes longer than SIDE_LIMIT_S.
     """
-    token, peak_nbytes = secrets.token_hex(8), 0
-
-    def look() -> None:
-        nonlocal peak_nbytes
-        if watches_memory:
-            peak_nbytes = max(peak_nbytes, sum(map(pss_nbytes, pids_with(token))))
+    token = secrets.token_hex(8)
+    peaks = MemoryPeaks(token)
 
     # Files, not pipes: a process that was left behind would hold a pipe open.
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
@@ -116,7 +136,8 @@ def run_side(side: str, script: str, flags: tuple[str, ...], watches_memory: boo
         process = subprocess.Popen(argv, stdout=out, stderr=err, env=env, start_new_session=True)
         limit_s, late = LEAVE_LIMIT_S, ""
         try:
-            wait_watching(process, PSS_EVERY_S if watches_memory else SIDE_LIMIT_S, look)
+            every_s = PSS_EVERY_S if watches_memory else SIDE_LIMIT_S
+            wait_watching(process, every_s, peaks.look)
         except subprocess.TimeoutExpired:
             limit_s, late = 0.0, f" after {SIDE_LIMIT_S:.0f} s"
         except BaseException:  # Ctrl-C: take the side with us
@@ -129,7 +150,7 @@ def run_side(side: str, script: str, flags: tuple[str, ...], watches_memory: boo
         what, errors = f"{side} side of {script} {' '.join(flags)}{late}", err.read()
         line = last_line(out.read() if process.returncode == 0 else "", what, errors)
     if watches_memory:
-        line["peak_pss_nbytes"] = peak_nbytes
+        line |= {"peak_pss_nbytes": peaks.peak_pss_nbytes, "peak_all_nbytes": peaks.peak_all_nbytes}
     if num_left:
         print(f"  warning: {side} left {num_left} processes behind", file=sys.stderr)
         line["num_left_behind"] = num_left

@@ -29,7 +29,8 @@ GONE_WITHIN_S = 2.0  # the promise: docs/guarantees.md, G5
 ENVIRON = {
     name: value
     for name, value in os.environ.items()
-    if not name.startswith(("STOKER_", "PYTEST_")) and name != MARK
+    if not name.startswith(("STOKER_", "PYTEST_"))
+    and name not in (MARK, "PYTHONDONTWRITEBYTECODE")  # an installed stoker is compiled
 }
 
 
