@@ -38,15 +38,12 @@ from stoker.stream.state import Stream
 from stoker.wire.batch_codec import decode, dumps, loads
 from stoker.wire.channel import Channel, ConnectionLost, Frame
 from stoker.wire.frame import INLINE, PLACE, Flag, Kind, pack
-from stoker.wire.slabs import ArenaPool, Lender, Witness
+from stoker.wire.slabs import AT_ONCE_NBYTES, ArenaPool, Lender, Witness
 from stoker.worker.job import Job
 from stoker.worker.main import main
 
 # What a process that was told to end may take to say how it ended.
 EXIT_WAIT_S = 5.0
-# Extents that come back travel with the next task, but these at once: a worker would rather write
-# there than touch fresh memory, 20 times slower. Measured: benchmarks/memory.py
-AT_ONCE_NBYTES = 1 << 20
 
 _pool = ArenaPool()
 

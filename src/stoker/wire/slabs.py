@@ -17,6 +17,11 @@ from weakref import ref
 
 from stoker.wire.extents import Extents
 
+# Extents that come back travel with the next task; from so many bytes on they are told at once,
+# for a worker would rather write there than touch fresh memory, 20 times slower.
+# Measured: benchmarks/memory.py, benchmarks/tokens.py
+AT_ONCE_NBYTES = 1 << 20
+
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Linux; named in mmap from Python 3.13 on
 
 
@@ -65,7 +70,7 @@ class Heap:
         hear: Callable[[], None] = lambda: None,
     ) -> None:
         """taken: what an earlier worker of this arena has lent, see `Lender.lent`.
-        hear: called before memory is taken; it may `drop` what has come back."""
+        hear: called before much memory is taken; it may `drop` what has come back."""
         self.arena = arena
         self._hear = hear
         taken = tuple(taken)
@@ -76,7 +81,8 @@ class Heap:
 
     def allocate(self, nbytes: int) -> memoryview | None:
         """A view that holds its extent while it lives; None when the arena is full."""
-        self._hear()
+        if nbytes >= AT_ONCE_NBYTES:
+            self._hear()
         self._bury()
         offset = self._extents.take(nbytes)
         if offset is None:
@@ -125,7 +131,8 @@ class Lender:
         self._lives: dict[int, list[_Life]] = {}
         self._died: deque[_Life] = deque()
         self._seen: list[_Life] = []  # dead here, but a forked process may still see them
-        self._returned: list[_Life] = []  # free, but the worker has not been told
+        self._returned: list[int] = []  # free, but the worker has not been told
+        self._returned_nbytes = 0
         self.lent_nbytes = 0
 
     def lend(self, offset: int, nbytes: int) -> memoryview:
@@ -144,10 +151,10 @@ class Lender:
         """
         if self._died or self._seen:
             self._look_at_dead()
-        if sum(life.nbytes for life in self._returned) < at_least_nbytes:
+        if not self._returned or self._returned_nbytes < at_least_nbytes:
             return []
-        returned, self._returned = self._returned, []
-        return [life.offset for life in returned]
+        returned, self._returned, self._returned_nbytes = self._returned, [], 0
+        return returned
 
     def _look_at_dead(self) -> None:
         while self._died:
@@ -156,7 +163,8 @@ class Lender:
             life.witnesses = [w for w in life.witnesses if not w.is_gone()]
             if not life.witnesses:
                 self._forget(life)
-                self._returned.append(life)
+                self._returned.append(life.offset)
+                self._returned_nbytes += life.nbytes
         self._seen = [life for life in self._seen if life.witnesses]
 
     def witness(self, witness: "Witness") -> None:

@@ -3,7 +3,7 @@
 import ctypes
 import os
 
-from stoker.wire.slabs import Arena, ArenaPool, Heap, Lender, Witness
+from stoker.wire.slabs import AT_ONCE_NBYTES, Arena, ArenaPool, Heap, Lender, Witness
 
 NBYTES = 100_000
 
@@ -64,17 +64,17 @@ def test_what_came_back_waits_until_it_is_worth_a_message_of_its_own():
     assert lender.take_returned() == []
 
 
-def test_a_heap_hears_what_came_back_before_it_takes_more():
+def test_a_heap_hears_what_came_back_before_it_takes_much():
     news = []
 
     def hear():
         while news:
             heap.drop(news.pop())
 
-    heap = Heap(Arena(1 << 20), [(0, NBYTES, 1)], hear)
-    assert heap.allocate(NBYTES) is not None and heap.find(heap.arena.address) == 0
+    heap = Heap(Arena(1 << 22), [(0, AT_ONCE_NBYTES, 1)], hear)
+    assert heap.allocate(AT_ONCE_NBYTES) is not None and heap.find(heap.arena.address) == 0
     news.append(0)
-    again = heap.allocate(NBYTES)
+    again = heap.allocate(AT_ONCE_NBYTES)
     assert again is not None and ctypes.addressof(ctypes.c_char.from_buffer(again)) == (
         heap.arena.address
     )
