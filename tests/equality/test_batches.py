@@ -1,6 +1,7 @@
 """What a digest does not tell: strides, sharing, flags, and what the trainer may do with a batch."""
 
 import copy
+import functools
 import io
 import pickle
 from functools import partial
@@ -224,8 +225,9 @@ def test_a_tensor_of_the_worker_handed_out_without_a_copy_is_as_sent_when_it_is_
 def test_a_worker_may_go_on_with_the_tensor_that_it_delivered(shape):
     """The collate function keeps its last batch and reads it for the next one.
 
-    One task at a time: torch's feeder thread moves a batch to shared memory while the worker
-    goes on, and a read at that moment sees freed memory (reductions.py `reduce_storage`, 2.13).
+    torch's side does one task at a time: its feeder thread moves a batch to shared memory while
+    the worker goes on, and a read at that moment sees freed memory (torch/multiprocessing/
+    reductions.py `reduce_storage`, 2.13).
     """
 
     class Chained:
@@ -236,13 +238,14 @@ def test_a_worker_may_go_on_with_the_tensor_that_it_delivered(shape):
             self.last = torch.utils.data.default_collate(samples) + mean
             return self.last
 
-    def make(num_workers):
+    def make(num_workers, prefetch_factor=2):
         return DataLoader(
-            torch.rand(12, *shape), 2, num_workers=num_workers, prefetch_factor=1,
+            torch.rand(12, *shape), 2, num_workers=num_workers, prefetch_factor=prefetch_factor,
             collate_fn=Chained(),
         )  # fmt: skip
 
-    both(make, lambda loader: (x.clone() for x in loader))
+    one_at_a_time = functools.partial(make, prefetch_factor=1)
+    both(make, lambda loader: (x.clone() for x in loader), plain_loader=one_at_a_time)
 
 
 def test_shared_tensors_of_the_dataset_stay_shared_with_persistent_workers():

@@ -63,7 +63,8 @@ class Template:
         self._pids: dict[int, int] = {}
         self._exits: dict[int, Exit] = {}
         self._is_gone = False
-        self._has_rest = num_first > usable_cores()
+        num_at_once = usable_cores()
+        self._has_rest = num_first > num_at_once
         self._first = [mine for mine, _ in pairs]
         # As Process.start does: else workers would print again what is not yet written.
         multiprocessing.util._flush_std_streams()  # type: ignore[attr-defined]
@@ -72,7 +73,7 @@ class Template:
             for sock in (ours, *self._first):
                 sock.close()
             others = {slot: pair[1] for slot, pair in enumerate(pairs)}
-            _Forker(theirs, processes, body).serve_and_exit(others)
+            _Forker(theirs, processes, body).serve_and_exit(others, num_at_once)
         theirs.close()
         for _, other in pairs:
             other.close()
@@ -144,6 +145,12 @@ class Template:
             _reap_one(self.pid)
         return self._is_gone
 
+    def kill(self) -> None:
+        """End it now; its workers follow: PR_SET_PDEATHSIG. Waits for nobody's end of a socket."""
+        os.kill(self.pid, signal.SIGKILL)
+        self._is_gone = True
+        self.wait_gone(Deadline(0))
+
     def abandon(self) -> None:
         """In a forked child: the sockets are the parent's affair."""
         self._control.close()
@@ -197,8 +204,7 @@ def wait_all_gone(deadline: Deadline) -> None:
     """At exit: wait for every template that was told to close, then kill what is left."""
     for template in tuple(_leaving):
         if not template.wait_gone(deadline):
-            os.kill(template.pid, signal.SIGKILL)  # its workers follow: PR_SET_PDEATHSIG
-            template.wait_gone(Deadline(None))
+            template.kill()
         _leaving.discard(template)
 
 
@@ -234,14 +240,14 @@ class _Forker:
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         self._ignores_children = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
 
-    def serve_and_exit(self, first: dict[int, socket.socket]) -> NoReturn:
+    def serve_and_exit(self, first: dict[int, socket.socket], num_at_once: int) -> NoReturn:
         status = 70
         try:
             if self._ignores_children:  # exit codes would be lost
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             gc.freeze()  # a collection in a worker then touches, and so copies, no old page
             self._poll.register(self._control, select.POLLIN)
-            for slot in range(min(len(first), usable_cores())):
+            for slot in range(min(len(first), num_at_once)):
                 self._start(slot, first.pop(slot), first)
             self._end_all(self._serve(first))
             status = 0

@@ -94,7 +94,8 @@ class Meter:
         self._left_s = now_s()
 
     def _choose_skips(self, batch_s: float) -> None:
-        self._num_to_skip = min(int(LOOK_S / (LOOK_FRAC * batch_s)), MAX_TO_SKIP)
+        num_to_skip = LOOK_S / (LOOK_FRAC * max(batch_s, LOOK_S))  # no batch is that fast
+        self._num_to_skip = min(int(num_to_skip), MAX_TO_SKIP)
         self.num_left_to_skip = self._num_to_skip
         if self._num_to_skip:
             _settle_at_exit()
