@@ -343,3 +343,20 @@ def test_workers_that_were_put_off_start_or_end_when_told(start):
     for sock in socks:
         sock.close()
     wait_all_gone(soon())
+
+
+def test_a_template_that_does_not_answer_is_killed_at_exit_with_its_workers(make):
+    cluster = make()
+    socks = [cluster.start(slot) for slot in range(2)]
+    for sock in socks:
+        ask(sock, b"who")
+    os.kill(cluster.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, cluster.pid, os.WSTOPPED)
+    cluster.close(0.0)
+    wait_all_gone(Deadline(0.0))
+    assert cluster.is_gone
+    with pytest.raises(ProcessLookupError):
+        os.kill(cluster.pid, 0)
+    for sock in socks:
+        assert sock.recv(64) == b"", "its workers end with it"
+        sock.close()
