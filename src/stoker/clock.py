@@ -11,6 +11,7 @@ from pathlib import Path
 
 now_s = time.monotonic
 process_cpu_s = time.process_time
+thread_cpu_s = time.thread_time
 
 
 def process_age_s() -> float:

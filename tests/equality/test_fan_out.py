@@ -27,6 +27,7 @@ from tests.equality.test_kills import Deaths
 WORK_S = 0.008  # a sample takes as long as a small read over a network; torch's side need not wait
 BATCH_SIZE = 4
 LATE = 88  # the sample from which on late ones change: after 22 batches, or 0.7 s of work
+VERY_LATE = 280  # after more than 2 s of work: spread by then on the most crowded machine
 SPREAD = Settings(workers=3, quiet=True)
 RNG = np.random.default_rng(1)
 PYTHON_RNG = random.Random(1)
@@ -55,8 +56,10 @@ class Base(Dataset):
 class LateDraws(Base):
     """Nothing is drawn in the first batches."""
 
+    late = LATE
+
     def more(self, index):
-        return random.random() + torch.rand(()).item() if index >= LATE else 0.5
+        return random.random() + torch.rand(()).item() if index >= self.late else 0.5
 
 
 class RareDraws(Base):
@@ -537,8 +540,14 @@ def test_kills_while_work_is_spread(tmp_path):
     assert deaths.count() == 4
 
 
+class VeryLateDraws(LateDraws):
+    late = VERY_LATE
+
+
 class Traced(Base):
     """Leaves an empty file for each process: a trace outside of memory."""
+
+    num_samples = VERY_LATE + 20
 
     def __init__(self, folder, inner):
         self.folder, self.inner = folder, inner
@@ -548,7 +557,7 @@ class Traced(Base):
         return self.inner.more(index)
 
 
-@pytest.mark.parametrize("kind", [Pure, ReadsGlobals, LateDraws], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [Pure, ReadsGlobals, VeryLateDraws], ids=lambda kind: kind.__name__)
 def test_work_that_draws_nothing_is_indeed_spread(tmp_path, kind):
     """Else the tests above test nothing."""
 

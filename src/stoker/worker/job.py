@@ -34,4 +34,4 @@ class Point:
     fingerprint: bytes
     drew: bool  # whether the chain has drawn from a global generator since it was seeded
     task_s: float  # mean time of a task so far
-    watch_s: float  # time that the fingerprint took
+    watch_s: float  # CPU time that the fingerprint took

@@ -24,7 +24,7 @@ def handler(number, frame):
 signal.signal(signal.SIGUSR1, handler)
 signal.signal(signal.SIGTERM, handler)
 iterator = iter(DataLoader(torch.rand(64, 3), 4, num_workers=2))
-next(iterator)
+next(iterator), next(iterator)  # one of each worker: both have set up their own handlers
 tell("in the loop")
 sys.stdin.readline()
 print(len(list(iterator)), time.time() > 0)
