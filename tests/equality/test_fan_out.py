@@ -557,7 +557,9 @@ class Traced(Base):
         return self.inner.more(index)
 
 
-@pytest.mark.parametrize("kind", [Pure, ReadsGlobals, VeryLateDraws], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [Pure, ReadsGlobals, VeryLateDraws], ids=lambda kind: kind.__name__
+)
 def test_work_that_draws_nothing_is_indeed_spread(tmp_path, kind):
     """Else the tests above test nothing."""
 

@@ -1,5 +1,6 @@
 """Batches that are large enough for streaming stores are torch's, with the library and without."""
 
+import weakref
 from functools import partial
 
 import numpy as np
@@ -49,6 +50,48 @@ class Large(Dataset):
         return SAMPLES[self.kind](index)
 
 
+class Remembering(Large):
+    """Holds on to its samples, and changes them behind the batch's back."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.buffer = torch.zeros(NUM_FLOATS)
+        self.kept: list[object] = []
+        self.weakly: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
+
+    def __getitem__(self, index: int) -> object:
+        return getattr(self, self.kind)(index)
+
+    def one_buffer(self, index: int) -> torch.Tensor:
+        return self.buffer.copy_(some(index, NUM_FLOATS))
+
+    def views_of_one_buffer(self, index: int) -> torch.Tensor:
+        return self.one_buffer(index)[:]
+
+    def an_array_over_it(self, index: int) -> torch.Tensor:
+        x = some(index, NUM_FLOATS)
+        self.kept.append(x.numpy())
+        self.kept[0][:7] = index
+        return x
+
+    def the_last_one_is_changed(self, index: int) -> object:
+        if self.kept:
+            self.kept[-1][0].add_(1)
+        self.kept.append([some(index, NUM_FLOATS), index])
+        return self.kept[-1]
+
+    def made_again_once_it_is_gone(self, index: int) -> torch.Tensor:
+        x = self.weakly.get(index // 2)
+        if x is None:
+            x = self.weakly[index // 2] = some(index, NUM_FLOATS)
+        return x
+
+
+REMEMBERED = [
+    name for name, value in vars(Remembering).items() if name[0] != "_" and callable(value)
+]
+
+
 def strides_and_batches(loader):
     for batch in loader:
         yield batch
@@ -73,6 +116,18 @@ def library(request, monkeypatch, tmp_path):
 @pytest.mark.parametrize("kind", SAMPLES)
 def test_large_samples_are_stacked_as_torch_stacks_them(library, kind):
     both(partial(make, kind), strides_and_batches)
+
+
+@pytest.mark.parametrize("kind", REMEMBERED)
+def test_large_samples_that_the_dataset_holds_are_torchs(kind):
+    def run(loader):
+        yield from loader
+        yield from loader
+
+    both(
+        lambda w: DataLoader(Remembering(kind), BATCH_SIZE, num_workers=w, persistent_workers=True),
+        run,
+    )
 
 
 def test_a_large_batch_born_elsewhere_arrives_whole(library):

@@ -22,6 +22,7 @@ class Patch:
     signature: str
     replacement: str  # "module:function" of ours; takes the original, returns the new one
     why: str
+    made_of: tuple[str, ...] = ()  # names in its code, where ours does not call it but replaces it
 
     def __str__(self) -> str:
         return f"{self.module}.{self.name}"
@@ -46,8 +47,9 @@ class Patch:
             target = self.target()
         except (AttributeError, KeyError, ImportError):
             return False
-        names = ", ".join(inspect.signature(inspect.unwrap(target)).parameters)
-        return names == self.signature
+        function = inspect.unwrap(target)
+        names = ", ".join(inspect.signature(function).parameters)
+        return names == self.signature and self.made_of in ((), function.__code__.co_names)
 
     def make(self) -> Callable[..., Any]:
         module, _, function = self.replacement.partition(":")
@@ -68,6 +70,15 @@ PATCHES = (
     Patch(
         _LOADER, "_BaseDataLoaderIter.__next__", "self",
         "stoker.intercept.meter:next_batch", why="count, time and hash what is delivered",
+    ),
+    Patch(
+        "torch.utils.data.sampler", "RandomSampler.__iter__", "self",
+        "stoker.intercept.shuffle:shuffle", why="shuffle without lists of all indices",
+        made_of=(
+            "len", "data_source", "generator", "int", "torch", "empty", "int64", "random_", "item",
+            "Generator", "manual_seed", "replacement", "range", "num_samples", "randint", "tolist",
+            "randperm",
+        ),
     ),
 )  # fmt: skip
 

@@ -33,13 +33,26 @@ _KNOWN_NAMES = {
 }  # fmt: skip
 _NEEDED = ("_dispatch_keys", "_len_torch_function_stack", "_len_torch_dispatch_stack")
 
+BatchOf = Callable[[Any], torch.Tensor | None]
 
-def stack_faster() -> None:
-    """Let default_collate stack large samples with streaming stores, in this process."""
+
+def _not_ready(samples: Any) -> None:
+    return None
+
+
+def stack_faster(batch_of: BatchOf = _not_ready) -> bool:
+    """Let default_collate stack large samples with streaming stores, in this process.
+
+    batch_of: the batch that samples have become already, if they have. Returns False where
+    torch's own function stays.
+    """
     functions: dict[Any, Any] = collate.default_collate_fn_map
     original = functions.get(torch.Tensor)
-    if stream_copy is not None and original is collate.collate_tensor_fn and is_known(original):
-        functions[torch.Tensor] = faster(original, stream_copy)
+    if stream_copy is None or original is not collate.collate_tensor_fn or not is_known(original):
+        return False
+    functions[torch.Tensor] = faster(original, stream_copy, batch_of)
+    _plain_keys()  # now, before modes of the user's make other keys
+    return True
 
 
 def is_known(function: Any) -> bool:
@@ -50,23 +63,62 @@ def is_known(function: Any) -> bool:
     return set(code.co_names) - vars(builtins).keys() == _KNOWN_NAMES
 
 
-def faster(original: Callable[..., Any], copy: StreamCopy) -> Callable[..., Any]:
+def faster(
+    original: Callable[..., Any], copy: StreamCopy, batch_of: BatchOf = _not_ready
+) -> Callable[..., Any]:
     """`original`, but `copy` fills the batch where stacking is a copy of bytes and no more."""
-    plain_keys = _plain_keys()
 
     @functools.wraps(original)
     def collate_tensor_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
-        if not _can_stream(batch, plain_keys) or get_worker_info() is None:
+        ready = batch_of(batch)
+        if ready is not None:
+            return ready
+        if not _can_stream(batch) or get_worker_info() is None:
             return original(batch, collate_fn_map=collate_fn_map)
-        first, num = batch[0], len(batch)
-        storage = first._typed_storage()._new_shared(num * first.numel(), device=first.device)
-        out = first.new(storage).resize_(num, *first.size())
-        copy(out.data_ptr(), [x.data_ptr() for x in batch], first.nbytes)
+        out = room_for(batch[0], len(batch))
+        copy(out.data_ptr(), [x.data_ptr() for x in batch], batch[0].nbytes)
         return out
 
     return collate_tensor_fn
 
 
+def room_for(sample: torch.Tensor, num: int) -> torch.Tensor:
+    """A batch of `num` samples like this one, not yet filled, where torch would make it."""
+    storage = sample._typed_storage()._new_shared(num * sample.numel(), device=sample.device)
+    return sample.new(storage).resize_(num, *sample.size())
+
+
+def is_worth_streaming(sample: torch.Tensor, num: int) -> bool:
+    """Whether `num` samples like this one are many bytes, and nothing but bytes."""
+    nbytes = sample.numel() * sample.element_size()
+    if nbytes < SAMPLE_NBYTES or nbytes * num < STREAM_NBYTES:
+        return False  # first of all: so it is with most loaders, and they pay 0.5 us a batch
+    return sample.dtype in _DTYPES and _is_plain(sample) and not _is_watched()
+
+
+def is_like(x: Any, sample: torch.Tensor) -> bool:
+    """Whether x differs in nothing but its values from a sample that is worth streaming."""
+    return _is_plain(x) and x.dtype is sample.dtype and x.shape == sample.shape
+
+
+def _can_stream(batch: Any) -> bool:
+    if type(batch) not in (list, tuple) or not batch or type(batch[0]) is not torch.Tensor:
+        return False
+    first = batch[0]
+    return is_worth_streaming(first, len(batch)) and all(is_like(x, first) for x in batch)
+
+
+def _is_plain(x: Any) -> bool:
+    return (
+        type(x) is torch.Tensor
+        and torch._C._dispatch_keys(x) in _plain_keys()
+        and not x.requires_grad
+        and x.is_contiguous()
+        and x.data_ptr() != 0  # its storage may have been emptied
+    )
+
+
+@functools.cache
 def _plain_keys() -> tuple[object, ...]:
     """The dispatch keys of ordinary tensors in ordinary memory, made out of and in inference mode.
 
@@ -78,30 +130,6 @@ def _plain_keys() -> tuple[object, ...]:
         with torch.inference_mode(is_inference):
             keys.append(torch._C._dispatch_keys(torch.empty(0, device="cpu")))
     return tuple(keys)
-
-
-def _can_stream(batch: Any, plain_keys: tuple[object, ...]) -> bool:
-    """Whether these are many bytes in samples that differ in nothing but their values."""
-    if type(batch) not in (list, tuple) or not batch or type(batch[0]) is not torch.Tensor:
-        return False
-    first = batch[0]
-    nbytes = first.numel() * first.element_size()
-    if nbytes < SAMPLE_NBYTES or nbytes * len(batch) < STREAM_NBYTES:
-        return False  # first of all: so it is with most loaders, and they pay 0.5 us a batch
-    if not _is_plain(first, plain_keys) or first.dtype not in _DTYPES or _is_watched():
-        return False
-    dtype, shape = first.dtype, first.shape
-    return all(_is_plain(x, plain_keys) and x.dtype is dtype and x.shape == shape for x in batch)
-
-
-def _is_plain(x: Any, plain_keys: tuple[object, ...]) -> bool:
-    return (
-        type(x) is torch.Tensor
-        and torch._C._dispatch_keys(x) in plain_keys
-        and not x.requires_grad
-        and x.is_contiguous()
-        and x.data_ptr() != 0  # its storage may have been emptied
-    )
 
 
 def _is_watched() -> bool:

@@ -20,6 +20,7 @@ from stoker.wire.batch_codec import Encoded, encode, loads
 from stoker.wire.channel import Channel, ConnectionLost, Frame
 from stoker.wire.frame import Flag, Kind, pack
 from stoker.wire.slabs import Arena, Heap
+from stoker.worker.early import Early
 from stoker.worker.job import Job, Point
 from stoker.worker.portable import Unwatchable, fingerprint
 from stoker.worker.seeding import restore_generators, save_generators, seed_generators
@@ -56,17 +57,21 @@ class Worker:
 
     # -- life ------------------------------------------------------------------------------
 
-    def set_up(self) -> None:
-        """Seed, show the worker's info and run worker_init_fn, as torch does before a loop."""
+    def set_up(self, early: Early | None = None) -> None:
+        """Seed, show the worker's info and run worker_init_fn, as torch does before a loop.
+
+        early: where samples may move into their batch as they come.
+        """
         self.show_as(self._chain or 0)
         self._seeded = save_generators()
         job = self._job
         try:
             if job.worker_init_fn is not None and self._chain is not None:
                 job.worker_init_fn(self._chain)
-            self._fetcher = _DatasetKind.create_fetcher(
+            fetcher = _DatasetKind.create_fetcher(
                 job.dataset_kind, job.dataset, job.auto_collation, job.collate_fn, job.drop_last
             )
+            self._fetcher = fetcher if early is None else early.around(fetcher, job)
         except Exception:
             self._init_failure = self._caught()
 

@@ -14,6 +14,7 @@ from torch.utils.data import _utils
 from stoker.wire.channel import Channel
 from stoker.wire.slabs import Arena
 from stoker.worker.collate import stack_faster
+from stoker.worker.early import Early
 from stoker.worker.job import Job
 from stoker.worker.loop import Worker
 from stoker.worker.patches import give_birth_in, tune_allocator
@@ -29,8 +30,8 @@ def main(job: Job, chain: int | None, sock: socket.socket, arena: Arena | None) 
         tune_allocator()
         worker = Worker(job, chain, Channel(sock), arena)
         give_birth_in(worker)
-        stack_faster()
-        worker.set_up()
+        early = Early()
+        worker.set_up(early if stack_faster(early.batch_of) else None)
         worker.run()
     except KeyboardInterrupt:
         pass  # the trainer raises it too

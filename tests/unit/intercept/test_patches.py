@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch.utils.data.dataloader as torch_loader
+import torch.utils.data.sampler as torch_sampler
 
 from stoker.config import Settings
 from stoker.intercept import patches
@@ -78,6 +79,12 @@ def test_a_target_that_looks_different_is_left_alone_with_one_line(monkeypatch, 
     assert said == [f"stoker: {strange} looks different in this torch: left as it is"]
 
 
+def test_a_function_that_we_stand_in_for_must_be_made_of_what_we_know():
+    (patch,) = (patch for patch in PATCHES if patch.made_of)
+    other = dataclasses.replace(patch, made_of=(*patch.made_of, "multinomial"))
+    assert patch.is_known() and not other.is_known()
+
+
 @pytest.mark.parametrize(
     ("module", "name"),
     [
@@ -92,7 +99,8 @@ def test_a_target_that_is_gone_is_not_known(module, name):
 
 def test_the_table_owns_every_attribute_that_installing_changes():
     watched = (torch_loader.DataLoader, torch_loader._BaseDataLoaderIter,
-               torch_loader._MultiProcessingDataLoaderIter, torch_loader)  # fmt: skip
+               torch_loader._MultiProcessingDataLoaderIter, torch_loader,
+               torch_sampler.RandomSampler, torch_sampler)  # fmt: skip
     before = [dict(vars(owner)) for owner in watched]
     patches.install(QUIET)
     changed = {

@@ -1,0 +1,160 @@
+"""Samples move into their batch as they come, not when the last one is there.
+
+torch keeps all samples of a batch and then stacks them: by then they have left the caches, and
+each lies in memory twice. Moved at once, a sample is read where it was just written, and its
+memory serves the next one. Measured: docs/decisions/007-samples-move-early.md
+
+Promise: a sample is moved only where nobody can tell, which means that nobody but the batch
+holds it and that torch's default_collate would have copied it; any other stays as it was among
+the others, and collate makes of them what it would have made.
+Owner: the worker's main thread.
+Source: torch/utils/data/_utils/fetch.py `_MapDatasetFetcher`, 2.13.
+"""
+
+import sys
+import weakref
+from collections.abc import Sized
+from operator import is_
+from typing import Any
+
+import torch
+from torch.utils.data import _DatasetKind, default_collate
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
+
+from stoker.wire.stream_copy import StreamCopy, stream_copy
+from stoker.worker.collate import is_like, is_worth_streaming, room_for
+from stoker.worker.job import Job
+
+# A batch of which nothing could be moved: the next look comes a batch later, then three, seven...
+MAX_TO_SKIP = 255
+MAX_DEPTH = 3  # of containers, as in (image, {"mask": mask})
+
+Where = tuple[object, ...]  # a tensor in its sample: keys, from the outside in
+
+
+class _Place:
+    """One tensor of the batch, and the samples that lie in it already."""
+
+    def __init__(self, whole: torch.Tensor) -> None:
+        self.whole = whole
+        self.views: list[torch.Tensor] = []
+
+    def is_made_of(self, samples: Any) -> bool:
+        num = len(self.views)
+        return num == len(self.whole) == len(samples) and all(map(is_, samples, self.views))
+
+
+class Early:
+    """Fetches batches as torch's fetcher does, for which it takes the dataset's part meanwhile."""
+
+    def __init__(self, copy: StreamCopy | None = stream_copy) -> None:
+        self._copy = copy
+        self._fetcher: Any = None
+        self._dataset: Any = None
+        self._places: dict[Where, _Place] = {}
+        self._num_wanted = 0  # samples of the batch
+        self._num_seen = 0
+        self._was_used = False
+        self._num_to_skip = self._num_left_to_skip = 0
+        self._unseen = _traces(torch.empty(1))
+
+    def around(self, fetcher: Any, job: Job) -> Any:
+        """Self, if samples of this job may be moved; else the fetcher as it is."""
+        may_move = (
+            job.dataset_kind == _DatasetKind.Map
+            and type(fetcher) is _MapDatasetFetcher
+            and job.auto_collation
+            and job.collate_fn is default_collate
+            and not getattr(job.dataset, "__getitems__", None)
+        )
+        self._fetcher, self._dataset = fetcher, job.dataset
+        return self if may_move else fetcher
+
+    def fetch(self, indices: Any) -> Any:
+        """What `fetcher.fetch` returns or raises."""
+        fetcher = self._fetcher
+        if self._num_left_to_skip or not isinstance(indices, Sized):
+            self._num_left_to_skip -= 1
+            return fetcher.fetch(indices)
+        self._num_wanted, self._num_seen, self._was_used = len(indices), 0, False
+        fetcher.dataset = self
+        try:
+            return fetcher.fetch(indices)
+        finally:
+            fetcher.dataset = self._dataset
+            self._places.clear()
+            self._num_to_skip = 0 if self._was_used else min(2 * self._num_to_skip + 1, MAX_TO_SKIP)
+            self._num_left_to_skip = self._num_to_skip
+
+    def batch_of(self, samples: Any) -> torch.Tensor | None:
+        """The batch that these samples have become already; None where they have not."""
+        for place in self._places.values():
+            if place.is_made_of(samples):
+                self._was_used = True
+                return place.whole
+        return None
+
+    def __getitem__(self, index: Any) -> Any:
+        holder: list[Any] = [self._dataset[index]]
+        if self._places or not self._num_seen:
+            self._move(holder, 0, ())
+        self._num_seen += 1
+        return holder[0]
+
+    def _move(self, holder: Any, key: Any, where: Where) -> None:
+        """Move the tensors of holder[key]; not what anybody but the holder holds."""
+        if _num_holders(holder, key) != _ALONE:
+            return
+        kind = type(holder[key])
+        if kind is torch.Tensor:
+            holder[key] = self._moved(holder[key], where)
+        elif kind is dict and len(where) < MAX_DEPTH:
+            for inner in holder[key]:
+                self._move(holder[key], inner, (*where, inner))
+        elif (kind is list or kind is tuple) and len(where) < MAX_DEPTH:
+            items = list(holder[key])
+            holder[key] = None  # now the new list alone holds what only the old container held
+            for number in range(len(items)):
+                self._move(items, number, (*where, number))
+            holder[key] = kind(items)
+
+    def _moved(self, sample: torch.Tensor, where: Where) -> torch.Tensor:
+        """A view of its place in the batch, which equals it; or the sample itself."""
+        number = self._num_seen
+        place = self._places.get(where)
+        if place is None and number == 0 and is_worth_streaming(sample, self._num_wanted):
+            place = _Place(room_for(sample, self._num_wanted))
+        if place is None or number != len(place.views) or _traces(sample) != self._unseen:
+            return sample
+        view = place.whole[number]
+        if not is_like(sample, view):
+            return sample
+        assert self._copy is not None
+        self._copy(view.data_ptr(), (sample.data_ptr(),), view.nbytes)
+        place.views.append(view)
+        self._places[where] = place
+        return view
+
+
+def _num_holders(holder: Any, key: Any) -> int:
+    return sys.getrefcount(holder[key])
+
+
+def _traces(tensor: torch.Tensor) -> tuple[object, ...]:
+    """What tells a tensor whose memory nothing else shows, and that nobody would miss."""
+    storage = tensor.untyped_storage()
+    return (
+        tensor._use_count(),  # type: ignore[attr-defined]  # of holders in C++
+        torch._C._storage_Use_Count(storage._cdata),
+        sys.getrefcount(storage),
+        storage.resizable(),  # not lent by NumPy or another library, nor to one
+        storage.is_shared(),  # with another process
+        weakref.getweakrefcount(tensor),
+        weakref.getweakrefcount(storage),
+        not tensor.__dict__,  # attributes of the user's
+        not tensor._backward_hooks,
+    )
+
+
+# Counts as Python and torch give them, which differ between versions, of what is surely alone.
+_ALONE = _num_holders([object()], 0)
