@@ -29,8 +29,8 @@ class Cluster(Protocol):
         """Start a worker there; returns the trainer's end of its socket. The old one must be gone."""
 
     def start_rest(self) -> None:
-        """The first tasks are out. Until then a cluster may put off the first workers beyond its
-        cores; every worker that was asked for starts now."""
+        """Start every worker that was asked for: until now a cluster may put off the first ones
+        beyond its cores."""
 
     def drop_rest(self) -> None:
         """The workers that were put off are not needed: their sockets end."""

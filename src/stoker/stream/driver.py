@@ -44,6 +44,9 @@ from stoker.worker.main import main
 
 # What a process that was told to end may take to say how it ended.
 EXIT_WAIT_S = 5.0
+# Workers beyond the cores are forked after the first batch, for which every fork competes, or
+# after this long, for then it is waiting that makes a batch. Measured: benchmarks/epoch_gap.py
+REST_AFTER_S = 0.05
 
 _pool = ArenaPool()
 
@@ -111,12 +114,9 @@ class Driver:
         _drivers.add(self)
         for slot in range(state.num_chains):
             self._start(Start(slot))
+        self._rest_deadline: Deadline | None = Deadline(REST_AFTER_S)
 
     # -- the iterator's calls --------------------------------------------------------------------
-
-    def start_rest(self) -> None:
-        """The first tasks are out: start the workers that were not needed before."""
-        self._template.start_rest()
 
     def draw(self, indices: object) -> None:
         """The sampler's next index list, to be made into a batch."""
@@ -128,6 +128,8 @@ class Driver:
         self._tell_returned()
         if self.prepare is not None:
             self.receive_ready()
+        if self._rest_deadline is not None:
+            self._wait_first(self._rest_deadline)
         while (taken := self.state.reorder.take()) is None:
             if not self._receive(deadline):
                 return None
@@ -145,12 +147,15 @@ class Driver:
         self._apply(Restarted())
 
     def wait_pid(self, slot: int) -> int | None:
+        self._start_rest()
         return self._template.wait_pid(slot, Deadline(EXIT_WAIT_S))
 
     def wait_exit(self, slot: int, deadline: Deadline) -> Exit | None:
+        self._start_rest()
         return self._template.wait_exit(slot, deadline)
 
     def signal(self, slot: int, signum: int) -> None:
+        self._start_rest()
         self._template.signal(slot, signum)
 
     def close(self, grace_s: float) -> None:
@@ -173,6 +178,17 @@ class Driver:
             if lender is not None and slot not in at_work:  # else it may yet be written to
                 _pool.give(lender)
         _look_at_witnesses()
+
+    def _wait_first(self, deadline: Deadline) -> None:
+        """Until the first batch has come or the others are wanted as well; then start them."""
+        while self.state.reorder.num_held == 0 and self._receive(deadline):
+            continue
+        self._start_rest()
+
+    def _start_rest(self) -> None:
+        if self._rest_deadline is not None:
+            self._rest_deadline = None
+            self._template.start_rest()
 
     # -- frames in ---------------------------------------------------------------------------
 

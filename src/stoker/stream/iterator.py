@@ -116,7 +116,6 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
         self._driver.prepare = self._pinner
         _open_iterators.add(self)
         self._reset(loader, first_iter=True)
-        self._driver.start_rest()
 
     def _start_driver(self, loader: DataLoader[Any], options: "StreamOptions") -> Driver:
         may_be_free = (
