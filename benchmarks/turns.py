@@ -62,6 +62,7 @@ class Turns:
     def __init__(self, script: str, flags: tuple[str, ...], other: str) -> None:
         self._sides = {"plain": Side("plain", script, flags), "stoker": Side(other, script, flags)}
         self._stack = ExitStack()
+        self._order = list(self._sides.items())
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -74,9 +75,13 @@ class Turns:
         self._stack.__exit__(*exc)
 
     def round(self, names: list[str] | None = None) -> Pair:
-        """Each named loader (all of them, if None) once on each side."""
+        """Each named loader (all of them, if None) once on each side.
+
+        The sides change places every time: with torch on both, the second one is 4 % slower.
+        """
         pair: Pair = {"plain": {}, "stoker": {}}
         for name in names or ODD_LOADERS:
-            for side, process in self._sides.items():
+            for side, process in self._order:
                 pair[side][name] = process.measure(name)
+        self._order.reverse()
         return pair

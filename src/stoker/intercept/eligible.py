@@ -4,6 +4,7 @@ Promise: an empty answer means that stoker can carry it to the last bit; anythin
 reason in words, said once and listed in the report (docs/guarantees.md, G4).
 """
 
+import functools
 import multiprocessing
 import sys
 from typing import Any
@@ -50,6 +51,7 @@ def _about_processes(loader: DataLoader[Any]) -> str:
     return ""
 
 
+@functools.cache
 def why_not_here() -> str:
     """Why stoker does not work with this system, Python or torch; empty: it does."""
     import torch

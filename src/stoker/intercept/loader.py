@@ -122,6 +122,7 @@ def place_of(frame: Any) -> str:
     return "unknown place"
 
 
+@functools.cache  # a third of what iter() costs; and a script that changes folder keeps its names
 def _short(file: str) -> str:
     try:
         return str(Path(file).relative_to(Path.cwd()))

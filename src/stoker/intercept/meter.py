@@ -22,9 +22,9 @@ Next = Callable[[Any], Any]
 PROGRESS_EVERY_S = 1.0
 # A look at a batch costs this much. Where torch makes a batch in less than two hundred times that,
 # a look stands for several batches. Measured: benchmarks/many_loaders.py, in-process
-LOOK_S = 5e-6
+LOOK_S = 30e-6  # with cold caches, as between two batches; 5 with warm ones
 LOOK_FRAC = 0.005
-MAX_TO_SKIP = 127
+MAX_TO_SKIP = 255
 
 
 def next_batch(original: Next) -> Next:
@@ -70,6 +70,7 @@ class Meter:
         self._num_samples = 0  # in the last batch that was looked at
         self._num_to_skip = 0  # batches between two looks
         self.num_left_to_skip = 0
+        self._is_listed = False  # in _skipping
 
     def delivered(self, iterator: Any, batch: Any, asked_s: float, got_s: float) -> None:
         record = self._record
@@ -97,7 +98,8 @@ class Meter:
         num_to_skip = LOOK_S / (LOOK_FRAC * max(batch_s, LOOK_S))  # no batch is that fast
         self._num_to_skip = min(int(num_to_skip), MAX_TO_SKIP)
         self.num_left_to_skip = self._num_to_skip
-        if self._num_to_skip:
+        if self._num_to_skip and not self._is_listed:
+            self._is_listed = True
             _settle_at_exit()
             _skipping.add(self)
 
