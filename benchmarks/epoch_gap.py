@@ -1,8 +1,8 @@
 """How long the training loop stands still between two epochs.
 
 From the last batch of an epoch to the first of the next: workers end, the sampler draws 1.28
-million indices, workers start anew (not persistent) and make a batch. Prints gap_ms, a median, and draw_ms,
-the sampler's share of it: torch.randperm and tolist(), which nobody can leave out.
+million indices, workers start anew (not persistent) and make a batch. Prints gap_ms, a median,
+and draw_ms, what torch's sampler takes of it: torch.randperm and tolist().
 A plain script: it runs the same under python and under stoker.
 """
 
