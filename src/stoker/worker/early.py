@@ -73,8 +73,10 @@ class Early:
     def fetch(self, indices: Any) -> Any:
         """What `fetcher.fetch` returns or raises."""
         fetcher = self._fetcher
-        if self._num_left_to_skip or not isinstance(indices, Sized):
+        if self._num_left_to_skip:
             self._num_left_to_skip -= 1
+            return fetcher.fetch(indices)
+        if not isinstance(indices, Sized):
             return fetcher.fetch(indices)
         self._num_wanted, self._num_seen, self._was_used = len(indices), 0, False
         fetcher.dataset = self
@@ -120,19 +122,18 @@ class Early:
 
     def _moved(self, sample: torch.Tensor, where: Where) -> torch.Tensor:
         """A view of its place in the batch, which equals it; or the sample itself."""
-        number = self._num_seen
+        number, num = self._num_seen, self._num_wanted
+        if number == 0 and is_worth_streaming(sample, num) and _traces(sample) == self._unseen:
+            self._places[where] = _Place(room_for(sample, num))
         place = self._places.get(where)
-        if place is None and number == 0 and is_worth_streaming(sample, self._num_wanted):
-            place = _Place(room_for(sample, self._num_wanted))
-        if place is None or number != len(place.views) or _traces(sample) != self._unseen:
+        if place is None or number != len(place.views):
             return sample
         view = place.whole[number]
-        if not is_like(sample, view):
+        if not is_like(sample, view) or _traces(sample) != self._unseen:
             return sample
         assert self._copy is not None
         self._copy(view.data_ptr(), (sample.data_ptr(),), view.nbytes)
         place.views.append(view)
-        self._places[where] = place
         return view
 
 
