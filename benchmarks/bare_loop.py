@@ -6,6 +6,7 @@ nothing is handed to anybody. Prints images_per_s of all processes together.
 
 import ctypes
 import itertools
+import mmap
 import multiprocessing
 import time
 from typing import Any
@@ -18,18 +19,24 @@ from torch.utils.data import default_collate
 
 # glibc's names for mallopt's parameters (malloc.h).
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
+HUGE_PAGE_NBYTES = 2 << 20
 
 
 def tune_allocator() -> None:
     """The settings of stoker's workers, src/stoker/worker/patches.py: keep the two in step.
 
     A big tensor comes from the heap, not from a new mmap that must be touched afresh each time,
-    and freed heap stays with the process.
+    and freed heap stays with the process; the heap is made of huge pages.
     """
     libc = ctypes.CDLL(None)
     libc.mallopt(M_MMAP_THRESHOLD, 1 << 30)
     libc.mallopt(M_TRIM_THRESHOLD, 1 << 30)
     libc.mallopt(M_TOP_PAD, 16 << 20)
+    libc.sbrk.restype = libc.malloc.restype = ctypes.c_void_p
+    start = -(-libc.sbrk(ctypes.c_ssize_t(0)) // HUGE_PAGE_NBYTES) * HUGE_PAGE_NBYTES
+    libc.free(ctypes.c_void_p(libc.malloc(ctypes.c_size_t(256 << 20))))
+    length = libc.sbrk(ctypes.c_ssize_t(0)) - start
+    libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), mmap.MADV_HUGEPAGE)
 
 
 def collate_into(buffer: torch.Tensor, samples: list[tuple[torch.Tensor, int]]) -> None:

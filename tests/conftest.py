@@ -7,6 +7,7 @@ purpose; that the pool does not grow is tests/equality/test_leaks.py's business.
 import gc
 import os
 import select
+import signal
 import sys
 import threading
 import time
@@ -16,6 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+
+def pytest_configure() -> None:
+    """As from a terminal: what a shell runs in the background ignores Ctrl-C, and so do its children."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="module", autouse=True)

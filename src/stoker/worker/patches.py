@@ -4,6 +4,7 @@ Promise: only where memory comes from changes, never a value.
 """
 
 import ctypes
+import mmap
 import threading
 from typing import Protocol
 
@@ -15,6 +16,12 @@ from stoker.wire.slabs import Heap
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3  # glibc malloc.h
 _MMAP_THRESHOLD_NBYTES = 1 << 30  # image and video tensors stay below
 _TOP_PAD_NBYTES = 16 << 20
+_HUGE_HEAP_NBYTES = 256 << 20  # address space: only what is touched exists
+_HUGE_PAGE_NBYTES = 2 << 20
+_HUGE_BATCH_NBYTES = 8 << 20  # smaller ones are made of samples that fit the caches
+
+
+_libc = ctypes.CDLL(None)  # opened before any fork: dlopen takes locks
 
 
 def tune_allocator() -> None:
@@ -24,11 +31,36 @@ def tune_allocator() -> None:
     pages again. Measured: benchmarks/images.py, benchmarks/clips.py. A libc without mallopt is
     left as it is.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    mallopt = getattr(_libc, "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_NBYTES)
         mallopt(_M_TRIM_THRESHOLD, _MMAP_THRESHOLD_NBYTES)
         mallopt(_M_TOP_PAD, _TOP_PAD_NBYTES)
+
+
+def end_of_heap() -> int:
+    """Address behind the heap; 0 for a libc that has none of this kind."""
+    if not all(hasattr(_libc, name) for name in ("sbrk", "malloc_trim", "madvise")):
+        return 0
+    _libc.sbrk.restype = ctypes.c_void_p
+    return int(_libc.sbrk(ctypes.c_ssize_t(0)) or 0)
+
+
+def use_huge_pages(start: int) -> None:
+    """Make the heap from `start` on of huge pages, where the system leaves that to programs.
+
+    Large samples touch a page every 4 KB otherwise, and the processor looks each one up, in a
+    virtual machine twice. What is free goes back to the system first, to return as huge pages.
+    Measured: docs/decisions/008-huge-pages.md
+    """
+    if not start:
+        return
+    _libc.malloc_trim(ctypes.c_size_t(0))
+    _libc.malloc.restype = ctypes.c_void_p
+    _libc.free(ctypes.c_void_p(_libc.malloc(ctypes.c_size_t(_HUGE_HEAP_NBYTES))))
+    start, end = -(-start // _HUGE_PAGE_NBYTES) * _HUGE_PAGE_NBYTES, end_of_heap()
+    if start < end:
+        _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), mmap.MADV_HUGEPAGE)
 
 
 class HasHeap(Protocol):
@@ -38,10 +70,13 @@ class HasHeap(Protocol):
 def give_birth_in(worker: HasHeap) -> None:
     """Let default_collate write large batches straight into the worker's arena, once it has one.
 
+    The first of them also tells that samples are large: `use_huge_pages`.
+
     Replaces UntypedStorage._new_shared, which collate calls in a worker
     (torch/utils/data/_utils/collate.py `collate_tensor_fn`, 2.13).
     """
     original = torch.UntypedStorage._new_shared
+    heap_start: int | None = end_of_heap()  # None: it is made of huge pages already
     owner = threading.get_ident()  # a heap belongs to one thread; the dataset may have others
 
     def _new_shared(
@@ -50,6 +85,10 @@ def give_birth_in(worker: HasHeap) -> None:
         if torch.device(device).type != "cpu":  # type: ignore[call-overload]  # as torch's
             made: torch.UntypedStorage = original(size, device=device)  # type: ignore[no-untyped-call]
             return made
+        nonlocal heap_start
+        if size >= _HUGE_BATCH_NBYTES and heap_start is not None:
+            use_huge_pages(heap_start)
+            heap_start = None
         heap = worker.heap if threading.get_ident() == owner else None
         view = heap.allocate(size) if heap is not None and size >= LARGE_NBYTES else None
         if view is None:
