@@ -384,8 +384,9 @@ class Stream:
 
     def _refused(self, slot: int, task_id: int, why: str) -> list[Action]:
         task = self._free_on.get(slot, {}).pop(task_id, None)
-        if task is None:  # it crossed with the bar: the task is made again at home
-            return self._clean(slot)
+        if task is None:  # it crossed with the bar, or with a restart that let the task go
+            owed = self._free_on.get(slot, {}).values() if slot < self.num_chains else ()
+            return self._clean(slot) + [Ask(slot, task, free=True) for task in owed]
         if why == "drew":
             return self._bar("it draws random numbers", [task], dirty=slot)
         return self._bar("its state moves", [task], moved=(task.chain, task_id), dirty=slot)

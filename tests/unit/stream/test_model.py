@@ -252,10 +252,9 @@ class Streams(RuleBasedStateMachine):
     def restart(self):
         self.do(self.stream.step(Restarted()))
         unsent = set(range(self.num_drawn)) - set(self.chain_of) - self.taken
-        self.never_sent |= unsent
-        sent = {ask.task.id for worker in self.workers.values() for ask in worker.inbox}
         schedule_end = self.num_left + self.prefetch_factor * self.num_chains
-        self.never_sent |= {i for i in sent if i >= schedule_end}
+        # Also of those that were asked for as free ones: torch would not have sent them yet.
+        self.never_sent |= unsent | set(range(schedule_end, self.num_drawn))
         self.num_left = self.num_before = self.num_drawn
 
     # -- what holds at any moment ------------------------------------------------------------
@@ -298,3 +297,20 @@ def test_whatever_happens_every_batch_leaves_once_in_order_as_torch_would_have_m
             max_examples=300, stateful_step_count=60, deadline=None, derandomize=True
         ),
     )
+
+
+def test_a_free_task_survives_that_its_worker_draws_for_one_that_a_restart_let_go():
+    streams = Streams()
+    streams.begin(
+        num_chains=2, num_extras=2, prefetch_factor=1, in_order=True, may_be_free=True,
+        marking=(12,), by="drew", num_warm=3,
+    )  # fmt: skip
+    for num_drawn in (2, 3, 1):
+        streams.restart()
+        for _ in range(num_drawn):
+            streams.draw()
+    assert [ask.task.id for ask in streams.workers[0].inbox] == [8, 12, 13]
+    streams.everybody_works(want_point=False)
+    streams.every_batch_that_is_out_is_held_owed_or_waiting()
+    streams.take_all()
+    assert 13 in streams.taken
