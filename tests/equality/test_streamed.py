@@ -130,6 +130,15 @@ def test_large_samples_that_the_dataset_holds_are_torchs(kind):
     )
 
 
+def test_batches_arrive_while_the_script_makes_its_tensors_on_another_device():
+    def run(loader):
+        iterator = iter(loader)
+        with torch.device("meta"):  # as torch.set_default_device("cuda") where there is one
+            yield from iterator
+
+    both(partial(make, "and label"), run)
+
+
 def test_a_large_batch_born_elsewhere_arrives_whole(library):
     both(partial(make, "image", collate_fn=born_elsewhere), iter)
 

@@ -301,7 +301,7 @@ def _tensor(
     dtype = _DTYPES[dtype_number]
     if first:
         offset -= first // dtype.itemsize
-    return torch.empty(0, dtype=dtype).set_(storage, offset, size, stride)
+    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, offset, size, stride)
 
 
 def _storage(number: int) -> torch.UntypedStorage:

@@ -56,7 +56,7 @@ class Early:
         self._num_seen = 0
         self._was_used = False
         self._num_to_skip = self._num_left_to_skip = 0
-        self._unseen = _traces(torch.empty(1))
+        self._unseen = _traces(torch.empty(1, device="cpu"))
 
     def around(self, fetcher: Any, job: Job) -> Any:
         """Self, if samples of this job may be moved; else the fetcher as it is."""

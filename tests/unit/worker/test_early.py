@@ -238,6 +238,19 @@ def test_a_moved_sample_is_freed_before_the_next_is_made(early):
     assert alive == list(range(NUM)), "the views of the batch, and nothing else"
 
 
+def test_the_scripts_default_device_is_not_asked(early):
+    """A forked worker that touches CUDA dies of it, so this one must not."""
+
+    class Device(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            made_here = function is torch.empty and "device" not in (kwargs or {})
+            assert not made_here, "on whatever the default is"
+            return function(*args, **(kwargs or {}))
+
+    with Device():
+        assert Early()._unseen == early._unseen
+
+
 def test_samples_that_repeat_an_index_move_too(early):
     plain, ours = fetchers(early, UNSEEN["tuple"])
     assert outcome(ours, [2, 2, 0]) == outcome(plain, [2, 2, 0])
