@@ -1,7 +1,6 @@
 """A worker that dies at any point changes nothing: its chain is continued or replayed to the bit.
 
-Deaths are scheduled: a sample kills its own process the first n times it is asked for, counted by
-files that are created exclusively; or the trainer kills a worker after a batch of its choice.
+Deaths are scheduled (deaths.py), or the trainer kills a worker after a batch of its choice.
 """
 
 import itertools
@@ -9,7 +8,6 @@ import os
 import random
 import signal
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,31 +17,11 @@ from torch.utils.data import DataLoader, Dataset
 from stoker.config import Settings
 from stoker.report.digest import batch_sha256
 from tests.equality.cases import Case, Samples, make_loader, step, three_epochs
+from tests.equality.deaths import Deaths
 from tests.equality.sides import QUIET, both, installed
 
 GLOBAL_RNG = np.random.default_rng(17)
 COUNTER = itertools.count()
-
-
-class Deaths:
-    """Sample -> how often it kills the process that asks for it."""
-
-    def __init__(self, folder: Path, schedule: dict[int, int], number: int = signal.SIGKILL):
-        self.folder, self.schedule, self.number = folder, schedule, number
-
-    def maybe(self, index: int) -> None:
-        for k in range(self.schedule.get(index, 0)):
-            try:
-                file = self.folder / f"{index}-{k}"
-                os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-            except FileExistsError:
-                continue
-            if self.number is None:
-                os._exit(3)
-            os.kill(os.getpid(), self.number)
-
-    def count(self) -> int:
-        return len(list(self.folder.iterdir()))
 
 
 class ClassState(Samples):

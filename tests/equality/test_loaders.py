@@ -9,7 +9,7 @@ from multiprocessing import forkserver, resource_sharer, resource_tracker
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 
 from stoker.config import Settings
 from tests.equality.cases import Case, Samples, make_loader, step, three_epochs
@@ -222,12 +222,6 @@ def test_a_loader_that_is_deep_copied_or_whose_attributes_change():
     check(run=run)
 
 
-class Stream(IterableDataset):
-    def __iter__(self):
-        info = torch.utils.data.get_worker_info()
-        return iter([(random.random(), k) for k in range(0 if info is None else info.id, 20, 2)])
-
-
 @pytest.fixture(scope="module")
 def helpers_of_multiprocessing():
     """Processes that multiprocessing starts once and keeps."""
@@ -254,10 +248,6 @@ def test_what_is_not_carried_is_left_to_torch(helpers_of_multiprocessing, argume
         return DataLoader([(1, 2), (3, 4), (5, 6)], 2, True, **arguments_now)
 
     both(make, lambda loader: iter(loader), offloaded=False, workers=1)
-
-
-def test_an_iterable_dataset_is_left_to_torch():
-    both(lambda w: DataLoader(Stream(), 3, num_workers=w), three_epochs, offloaded=False)
 
 
 def test_a_fork_context_given_by_name_or_object_is_carried():

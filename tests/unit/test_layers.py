@@ -25,7 +25,7 @@ EVERYBODY_MAY = {"errors", "config", "clock", "report.metrics"}
 CLI_MAY = {"errors", "config"}
 PURE = {
     *(f"order.{file.stem}" for file in (ROOT / "order").glob("[!_]*.py")),
-    "stream.events", "stream.state", "wire.frame", "wire.extents", "config", "errors",
+    "stream.events", "stream.history", "stream.state", "wire.frame", "wire.extents", "config", "errors",
     "report.metrics", "report.summary", "cluster.sizing",
 }  # fmt: skip
 FILES = {

@@ -9,7 +9,7 @@ import multiprocessing
 import sys
 from typing import Any
 
-from torch.utils.data import IterDataPipe, MapDataPipe, _DatasetKind, get_worker_info
+from torch.utils.data import get_worker_info
 from torch.utils.data.dataloader import DataLoader
 
 
@@ -23,18 +23,9 @@ def _reasons(loader: DataLoader[Any]) -> list[str]:
         return [f"{type(loader).__qualname__} overrides _get_iterator"]
     return [
         "num_workers=0: batches are made in the training process" if not loader.num_workers else "",
-        _about_dataset(loader),
         _about_processes(loader),
         "prefetch_factor is not positive" if not (loader.prefetch_factor or 1) > 0 else "",
     ]
-
-
-def _about_dataset(loader: DataLoader[Any]) -> str:
-    if isinstance(loader.dataset, (IterDataPipe, MapDataPipe)):
-        return "the dataset is a DataPipe"
-    if loader._dataset_kind != _DatasetKind.Map:
-        return "the dataset is iterable"
-    return ""
 
 
 def _about_processes(loader: DataLoader[Any]) -> str:

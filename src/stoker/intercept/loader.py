@@ -72,11 +72,16 @@ def _why_not(loader: "DataLoader[Any]") -> list[str]:
 
 
 def _offload(loader: "DataLoader[Any]", place: str) -> Any:
+    from torch.utils.data import IterableDataset
+
     from stoker.stream.iterator import StreamIterator, StreamOptions
 
     settings = run.settings
     slots = settings.workers or usable_cores()
-    chains = num_chains(settings.chains, loader.num_workers, slots)
+    is_iterable = isinstance(loader.dataset, IterableDataset)
+    # More workers would give an iterable's samples more often, or share them otherwise.
+    asked = "script" if is_iterable else settings.chains
+    chains = num_chains(asked, loader.num_workers, slots)
     loader.check_worker_number_rationality()
     nbytes = machine_nbytes()
     options = StreamOptions(
@@ -87,9 +92,11 @@ def _offload(loader: "DataLoader[Any]", place: str) -> Any:
             int(HELD_FRAC_OF_MACHINE * nbytes) if settings.memory is None else settings.memory
         ),
     )
-    iterator = StreamIterator(loader, options)
+    iterator: Any = StreamIterator(loader, options)
     run.recorder().run.num_slots = max(slots, chains)
     _meter(iterator, loader, place, chains, [])
+    if is_iterable and settings.chains != "script":
+        iterator._stoker_meter.note(f"--chains {settings.chains} is not for iterable datasets")
     return iterator
 
 

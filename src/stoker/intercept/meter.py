@@ -72,6 +72,9 @@ class Meter:
         self.num_left_to_skip = 0
         self._is_listed = False  # in _skipping
 
+    def note(self, text: str) -> None:
+        self._recorder.note(self._record, text)
+
     def delivered(self, iterator: Any, batch: Any, asked_s: float, got_s: float) -> None:
         record = self._record
         self._num_samples = num_samples(batch, iterator._auto_collation)
@@ -141,7 +144,7 @@ class Meter:
         run.num_lost += lost
         run.num_replayed += replayed
         if state.why_barred:
-            self._recorder.note(self._record, f"kept to its chains: {state.why_barred}")
+            self.note(f"kept to its chains: {state.why_barred}")
         self._seen = now
 
     def _show(self, now: float) -> None:

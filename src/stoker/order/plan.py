@@ -15,6 +15,7 @@ class Task:
     chain: int
     body: bytes = field(repr=False)
     num_deaths: int = 0  # processes that died while this task was theirs
+    epoch: int = 0  # counted from iter(), on living workers
 
 
 # Samplers that draw only from a generator of their own once iterated, so that taking their

@@ -1,6 +1,7 @@
 """Give batches back in sampler order.
 
-Promise: batch k leaves only after 0..k-1 left, and leaves once (docs/guarantees.md, G3).
+Promise: batch k leaves only after 0..k-1 left or were skipped, and leaves once
+(docs/guarantees.md, G3).
 Bound: holds at most what is in flight. Pure: no thread, socket, clock or torch.
 """
 
@@ -31,6 +32,11 @@ class Reorder(Generic[T]):
         """Forget a batch that is held; it will come again."""
         self._held.pop(task_id, None)
 
+    def skip(self, task_id: int) -> None:
+        """This one will never come; those after it need not wait for it."""
+        if task_id >= self.next_id:
+            self._leave(task_id)
+
     def take(self) -> tuple[int, T] | None:
         """The batch that may leave now; None when it has not come."""
         if self.next_id in self._held:
@@ -40,11 +46,14 @@ class Reorder(Generic[T]):
         else:
             return None
         batch = self._held.pop(task_id)
+        self._leave(task_id)
+        return task_id, batch
+
+    def _leave(self, task_id: int) -> None:
         self._left.add(task_id)
         while self.next_id in self._left:
             self._left.discard(self.next_id)
             self.next_id += 1
-        return task_id, batch
 
     @property
     def num_held(self) -> int:

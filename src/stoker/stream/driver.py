@@ -24,13 +24,17 @@ from stoker.stream.events import (
     Ask,
     Closed,
     Drawn,
+    Ended,
     Event,
+    Finish,
     GiveUp,
     Greeted,
     Kill,
     Lost,
     Refused,
+    Rerun,
     Restarted,
+    Resume,
     Start,
     Watched,
 )
@@ -63,10 +67,13 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """In place of a batch: its workers died. `indices` could not be made."""
+    """In place of a batch: its workers died. `indices` could not be made; None: of an iterable."""
 
     how: Exit | str
     indices: Any
+
+
+ENDED = object()  # see wait_next
 
 
 @dataclass(slots=True)
@@ -97,6 +104,7 @@ class Driver:
         self.prepare: Callable[[Any], Any] | None = None  # called on each batch as it arrives
         self._owner_pid = os.getpid()
         self._is_closed = False
+        self._has_ended = False  # a chain's iterable, since wait_next told last
         self._held_limit_nbytes = held_limit_nbytes
         self._channels: dict[int, Channel] = {}
         self._bodies: dict[int, bytes] = {}  # index lists of the tasks that are owed
@@ -123,7 +131,11 @@ class Driver:
         self._do(self.state.step(Drawn(dumps(indices))))
 
     def wait_next(self, deadline: Deadline) -> Any | None:
-        """The batch that leaves next, a Failed or a Died; None when the deadline passes."""
+        """The batch that leaves next, a Failed or a Died; None when the deadline passes.
+
+        ENDED once an iterable of a chain has ended meanwhile: others may be sent more now, or
+        nothing may be left.
+        """
         reap()
         self._tell_returned()
         if self.prepare is not None:
@@ -131,6 +143,9 @@ class Driver:
         if self._rest_deadline is not None:
             self._wait_first(self._rest_deadline)
         while (taken := self.state.reorder.take()) is None:
+            if self._has_ended:
+                self._has_ended = False
+                return ENDED
             if not self._receive(deadline):
                 return None
         task_id, batch = taken
@@ -142,9 +157,10 @@ class Driver:
         for slot in tuple(self._channels):
             self._receive_all_from(slot)
 
-    def restart(self) -> None:
-        """The next epoch begins on the same workers."""
-        self._apply(Restarted())
+    def restart(self, shared_seed: int | None) -> None:
+        """The next epoch begins on the same workers. shared_seed: of a DataPipe."""
+        self._has_ended = False
+        self._apply(Restarted(dumps(shared_seed)))
 
     def wait_pid(self, slot: int) -> int | None:
         self._start_rest()
@@ -241,6 +257,10 @@ class Driver:
             self._apply(Arrived(slot, header.task_id, batch, free))
             if header.flags & Flag.POINT:
                 self._apply(Watched(header.chain, pickle.loads(frame.extra)))
+        elif header.kind == Kind.ENDED:
+            self._bodies.pop(header.task_id, None)
+            self._has_ended = True
+            self._apply(Ended(slot, header.task_id))
         elif header.kind == Kind.REFUSED:
             self._apply(Refused(slot, header.task_id, bytes(frame.extra).decode()))
         elif header.kind == Kind.GREETING:
@@ -275,11 +295,17 @@ class Driver:
             elif isinstance(action, Start):
                 self.stats.num_started += 1
                 self._start(action)
+            elif isinstance(action, Resume):
+                self._send(action.slot, Kind.RESUME, action.seed)
+            elif isinstance(action, Rerun):
+                self._send(action.slot, Kind.RERUN, action.body, task_id=action.num_batches)
+            elif isinstance(action, Finish):
+                self._hang_up(action.slot)
             elif isinstance(action, Kill):
                 self._kill(action.slot)
             elif isinstance(action, GiveUp):
-                indices = loads(action.task.body)
                 self._bodies.pop(action.task.id, None)
+                indices = None if self.state.is_iterable else loads(action.task.body)
                 self.state.reorder.hold(action.task.id, Died(action.how, indices))
 
     def _ask(self, ask: Ask) -> None:
@@ -288,7 +314,7 @@ class Driver:
             return  # it is being lost: the loss asks again
         task, lender = ask.task, self._lenders[ask.slot]
         extra = _packed(lender.take_returned()) if lender is not None else b""
-        if not ask.quiet:
+        if not ask.quiet and not self.state.is_iterable:  # whose index lists say nothing
             self._bodies[task.id] = task.body
         head = pack(
             Kind.TASK,
@@ -300,6 +326,11 @@ class Driver:
             extra_nbytes=len(extra),
         )
         channel.send(head, task.body, extra)
+
+    def _send(self, slot: int, kind: Kind, extra: bytes, task_id: int = -1) -> None:
+        channel = self._channels.get(slot)
+        if channel is not None:  # else it is being lost: the loss asks again
+            channel.send(pack(kind, task_id=task_id, extra_nbytes=len(extra)), extra)
 
     def _tell_returned(self) -> None:
         for slot, channel in self._channels.items():

@@ -24,6 +24,14 @@ class Arrived:
 
 
 @dataclass(frozen=True, slots=True)
+class Ended:
+    """A chain's iterable has ended: this task and the later ones that the chain owes never come."""
+
+    slot: int
+    task_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class Watched:
     """A chain's worker looked at itself. `point` is the worker's Point."""
 
@@ -59,7 +67,9 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """The script began the next epoch on living workers."""
+    """The script began the next epoch on living workers. seed: see Resume."""
+
+    seed: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +77,7 @@ class Closed:
     pass
 
 
-Event = Drawn | Arrived | Watched | Greeted | Refused | Lost | Restarted | Closed
+Event = Drawn | Arrived | Ended | Watched | Greeted | Refused | Lost | Restarted | Closed
 
 # -- actions -----------------------------------------------------------------------------------
 
@@ -91,6 +101,30 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class Resume:
+    """Begin the iterable anew, as torch does on living workers. seed: of a DataPipe, encoded."""
+
+    slot: int
+    seed: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Rerun:
+    """Fetch so many batches of the iterable again; nobody wants them."""
+
+    slot: int
+    num_batches: int
+    body: bytes  # as of a Task
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Let a worker that has nothing more to do leave by itself."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
 class Kill:
     slot: int
 
@@ -103,4 +137,4 @@ class GiveUp:
     how: Any
 
 
-Action = Ask | Start | Kill | GiveUp
+Action = Ask | Start | Resume | Rerun | Finish | Kill | GiveUp

@@ -19,17 +19,18 @@ from typing import Any, NoReturn
 
 import torch
 from torch._utils import ExceptionWrapper
-from torch.utils.data import _utils
+from torch.utils.data import IterDataPipe, MapDataPipe, _DatasetKind, _utils
 from torch.utils.data.dataloader import (
     DataLoader,
     _BaseDataLoaderIter,
     _MultiProcessingDataLoaderIter,
+    _sharding_worker_init_fn,
 )
 
 from stoker.clock import Deadline
 from stoker.cluster.local import wait_all_gone
 from stoker.order.plan import may_run_ahead
-from stoker.stream.driver import Died, Driver, Failed
+from stoker.stream.driver import ENDED, Died, Driver, Failed
 from stoker.stream.state import MAX_DEATHS, Stream
 from stoker.wire.batch_codec import loads
 from stoker.worker.job import Job
@@ -103,6 +104,10 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
         self._prefetch_factor = loader.prefetch_factor
         self._in_order = getattr(loader, "in_order", True)
         self._worker_init_fn = loader.worker_init_fn
+        if isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
+            self._worker_init_fn = functools.partial(
+                _sharding_worker_init_fn, self._worker_init_fn, self._world_size, self._rank
+            )
         self._num_workers = options.num_chains
         self.owner_thread = threading.get_ident()
         multiprocessing.get_start_method()  # as torch does: fixes the default context
@@ -120,7 +125,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
     def _start_driver(self, loader: DataLoader[Any], options: "StreamOptions") -> Driver:
         may_be_free = (
             options.num_slots > options.num_chains
-            and loader.worker_init_fn is None
+            and self._worker_init_fn is None
             and self._in_order
             and may_run_ahead(self._index_sampler)
         )
@@ -131,6 +136,8 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             in_order=self._in_order,
             num_slots=max(num_slots, options.num_chains),
             may_be_free=may_be_free,
+            is_iterable=self._dataset_kind == _DatasetKind.Iterable,
+            persistent=self._persistent_workers,
         )
         job = Job(
             dataset_kind=self._dataset_kind,
@@ -141,6 +148,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             base_seed=int(self._base_seed),
             worker_init_fn=self._worker_init_fn,
             num_chains=options.num_chains,
+            shared_seed=self._shared_seed,
         )
         context = multiprocessing.get_context("fork")
         self._processes = [context.Process(daemon=True) for _ in range(state.num_chains)]
@@ -157,17 +165,19 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         _BaseDataLoaderIter._reset(self, loader, first_iter)
         if not first_iter:
-            self._driver.restart()
+            self._driver.restart(self._shared_seed)
         self._fill()
 
     def _next_data(self) -> Any:
         self.owner_thread = threading.get_ident()
-        if self._shutdown or self._driver.state.is_exhausted:
-            if not self._persistent_workers:
-                self._shutdown_workers()
-            raise StopIteration
-        batch = self._wait_batch()
-        self._fill()
+        batch = ENDED
+        while batch is ENDED:  # a chain's iterable has ended: the others may be sent more
+            if self._shutdown or self._driver.state.is_exhausted:
+                if not self._persistent_workers:
+                    self._shutdown_workers()
+                raise StopIteration
+            batch = self._wait_batch()
+            self._fill()
         return self._delivered(batch)
 
     def _shutdown_workers(self) -> None:
@@ -250,8 +260,8 @@ def _reraise(failed: Failed) -> NoReturn:
     try:
         failed.wrapper.reraise()
     except Exception as error:
-        indices = _first_few(loads(failed.body)) if failed.body else "unknown"
-        error.add_note(f"stoker: worker {failed.slot}, batch {failed.task_id}, samples {indices}")
+        samples = f", samples {_first_few(loads(failed.body))}" if failed.body else ""
+        error.add_note(f"stoker: worker {failed.slot}, batch {failed.task_id}{samples}")
         raise
     raise AssertionError("reraise returned")
 
@@ -275,9 +285,10 @@ def _death(died: Died) -> RuntimeError:
             "better error trace."
         )
     error = RuntimeError(text)
+    due = "one batch was" if died.indices is None else f"samples {_first_few(died.indices)} were"
     error.add_note(
-        f"stoker: worker {how.slot} died {MAX_DEATHS} times while samples "
-        f"{_first_few(died.indices)} were due; it was started afresh each time"
+        f"stoker: worker {how.slot} died {MAX_DEATHS} times while {due} due; "
+        "it was started afresh each time"
     )
     return error
 

@@ -28,16 +28,20 @@ from stoker.stream.events import (
     Ask,
     Closed,
     Drawn,
+    Ended,
     Event,
+    Finish,
     GiveUp,
     Greeted,
     Kill,
     Lost,
     Refused,
     Restarted,
+    Resume,
     Start,
     Watched,
 )
+from stoker.stream.history import Chain
 
 # A free task costs a look at the job's state and this much for the generators; it must be small
 # beside the task. Measured: tests/unit/worker/test_portable.py prints both.
@@ -59,28 +63,19 @@ class Phase(Enum):
     CLOSED = "closed"
 
 
-@dataclass(slots=True)
-class _Chain:
-    history: list[Task] = field(default_factory=list)  # every task since iter(), in order
-    num_answered: int = 0  # of history; the rest is owed
-    history_nbytes: int = 0
-    point: Any = None
-    num_idle_deaths: int = 0  # since its last answer
-    last_unwatched_id: int = -1  # its newest task whose answer need not carry a Point
-    has_forgotten: bool = False  # history begins after `point`, which must be resumed from
-    how_lost: Any = None  # for good: nobody can do its tasks
-
-
 @dataclass(slots=True, kw_only=True)
 class Stream:
     """num_slots: workers that free-standing tasks may use; may_run_ahead: indices may be drawn
-    earlier than torch would; may_be_free: rung 5 is open to this job at all."""
+    earlier than torch would; may_be_free: rung 5 is open to this job at all; is_iterable: a
+    chain's tasks are all alike, and it may end before others; persistent: workers outlive that."""
 
     num_chains: int
     prefetch_factor: int
     in_order: bool = True
     num_slots: int = 1
     may_be_free: bool = False
+    is_iterable: bool = False
+    persistent: bool = False
     phase: Phase = Phase.HOME
     why_barred: str = ""
     num_lost: int = 0
@@ -89,7 +84,9 @@ class Stream:
     _next_id: int = 0
     _first_id: int = 0  # of this epoch: chains are counted from there
     _cursor: int = 0  # chain of the next task
-    _chains: list[_Chain] = field(init=False)
+    _chains: list[Chain] = field(init=False)
+    _seeds: list[bytes] = field(default_factory=list)  # of every epoch but the first
+    _num_dropped: int = 0  # tasks of this epoch that their chains, being over, never answer
     _waiting: deque[Task] = field(default_factory=deque)  # drawn ahead, not yet due at home
     _extras: set[int] = field(default_factory=set)  # slots beyond V that were started
     _free_on: dict[int, dict[int, Task]] = field(default_factory=dict)  # slot -> owed
@@ -99,9 +96,11 @@ class Stream:
     _story: deque[str] = field(default_factory=lambda: deque(maxlen=32))
 
     def __post_init__(self) -> None:
-        self._chains = [_Chain() for _ in range(self.num_chains)]
+        self._chains = [
+            Chain(number=number, is_iterable=self.is_iterable) for number in range(self.num_chains)
+        ]
         # Out of order a batch may leave before a task of its chain that moves what it depends on.
-        self.may_be_free = self.may_be_free and self.in_order
+        self.may_be_free = self.may_be_free and self.in_order and not self.is_iterable
         self.reorder = Reorder(0, self.in_order)
 
     # -- questions ---------------------------------------------------------------------------
@@ -113,8 +112,12 @@ class Stream:
 
     @property
     def wants_index(self) -> bool:
-        """Whether one more index list should be drawn now."""
-        return self._num_in_flight < self.window
+        """Whether one more index list should be drawn now.
+
+        torch sends one for each answer, and so none for a task that is never answered.
+        """
+        is_anybody_left = not self.is_iterable or any(not chain.is_over for chain in self._chains)
+        return is_anybody_left and self._num_in_flight + self._num_dropped < self.window
 
     @property
     def window(self) -> int:
@@ -136,14 +139,13 @@ class Stream:
         for slot, tasks in self._free_on.items():
             if wanted in tasks:
                 return slot
+        if self.is_iterable:  # the round robin leaves out chains that are over
+            return next((c.number for c in self._chains if _is(c.oldest_owed, wanted)), None)
         return (wanted - self._first_id) % self.num_chains
 
     @property
     def _num_in_flight(self) -> int:
         return self._next_id - self.reorder.next_id - self.reorder.num_left_early
-
-    def _owed(self, chain: _Chain) -> list[Task]:
-        return chain.history[chain.num_answered :]
 
     # -- the step ----------------------------------------------------------------------------
 
@@ -156,6 +158,8 @@ class Stream:
                 return self._arrived(slot, task_id, batch, free)
             case Drawn(body):
                 return self._drawn(body)
+            case Ended(slot, task_id):
+                return self._tell(event, self._ended(slot, task_id))
             case Watched(chain, point):
                 return self._tell(event, self._watched(chain, point))
             case Greeted(slot, fingerprint, resumed):
@@ -164,8 +168,8 @@ class Stream:
                 return self._tell(event, self._refused(slot, task_id, why))
             case Lost(slot, how):
                 return self._tell(event, self._lost(slot, how))
-            case Restarted():
-                return self._tell(event, self._restarted())
+            case Restarted(seed):
+                return self._tell(event, self._restarted(seed))
             case Closed():
                 self.phase = Phase.CLOSED
                 return []
@@ -177,7 +181,7 @@ class Stream:
         return self._send_due() if self._waiting else []
 
     def _drawn(self, body: bytes) -> list[Action]:
-        task = Task(self._next_id, self._pick_chain(), body)
+        task = Task(self._next_id, self._pick_chain(), body, epoch=len(self._seeds))
         self._next_id += 1
         if self.phase is Phase.FREE:
             return [self._ask_free(task)]
@@ -185,17 +189,23 @@ class Stream:
         return self._send_due()
 
     def _pick_chain(self) -> int:
-        """torch's round robin; out of order it skips workers that have enough to do.
+        """torch's round robin over those that are not over; out of order it skips workers that
+        have enough to do.
 
         Source: torch/utils/data/dataloader.py `_try_put_index`, 2.13.
         """
+        num_living = sum(not chain.is_over for chain in self._chains)
+        num_enough = self.prefetch_factor * self.num_chains // num_living
+        picked = 0
         for _ in range(self.num_chains):
-            chain = self._cursor
+            chain = self._chains[self._cursor]
             self._cursor = (self._cursor + 1) % self.num_chains
-            owed = len(self._chains[chain].history) - self._chains[chain].num_answered
-            if self.in_order or owed < self.prefetch_factor:
+            if chain.is_over:
+                continue
+            picked = chain.number
+            if self.in_order or chain.num_owed < num_enough:
                 break
-        return chain
+        return picked
 
     def _send_due(self) -> list[Action]:
         """Send what torch would have sent by now."""
@@ -207,15 +217,14 @@ class Stream:
     @property
     def _schedule_end(self) -> int:
         """torch would have sent the tasks below this id by now."""
-        num_taken = self._next_id - self._num_in_flight
+        num_taken = self._next_id - self._num_in_flight - self._num_dropped
         return num_taken + self.prefetch_factor * self.num_chains
 
     def _ask_home(self, task: Task) -> Action:
         chain = self._chains[task.chain]
         if chain.how_lost is not None:
             return GiveUp(task, chain.how_lost)
-        chain.history.append(task)
-        chain.history_nbytes += len(task.body)
+        chain.asked(task)
         watch = self.phase is Phase.ASKED
         if not watch:
             chain.last_unwatched_id = task.id
@@ -232,19 +241,31 @@ class Stream:
             if task is None:
                 return []  # it crossed with the bar: the task is made again at home
             self._free_held[task_id] = task
+            if slot < self.num_chains:
+                self._chains[slot].num_idle_deaths = 0
         else:
-            self._count_home_answer(slot, task_id)
-        if slot < self.num_chains:
-            self._chains[slot].num_idle_deaths = 0
+            self._home_chain(slot, task_id).answered()
         if task_id >= self._first_id:
             self.reorder.hold(task_id, batch)
         return []
 
-    def _count_home_answer(self, slot: int, task_id: int) -> None:
-        owed = self._owed(self._chains[slot])[:1] if slot < self.num_chains else []
-        if not owed or owed[0].id != task_id:
+    def _home_chain(self, slot: int, task_id: int) -> Chain:
+        """The chain that owes this task before all others. Raises BrokenGuarantee."""
+        chain = self._chains[slot] if slot < self.num_chains else None
+        if chain is None or not _is(chain.oldest_owed, task_id):
+            owed = chain.owed if chain is not None else "nothing"
             raise self._broken(f"batch {task_id} from slot {slot}, which owes {owed}")
-        self._chains[slot].num_answered += 1
+        return chain
+
+    def _ended(self, slot: int, task_id: int) -> list[Action]:
+        """torch skips what a worker owes beyond its end, and lets it go if it has no next epoch."""
+        chain = self._home_chain(slot, task_id)
+        dropped = chain.ended(len(self._seeds))
+        for never in (task_id, *(task.id for task in dropped)):
+            if never >= self._first_id:
+                self.reorder.skip(never)
+        self._num_dropped += sum(task.id >= self._first_id for task in dropped)
+        return [] if self.persistent else [Finish(slot)]
 
     def _lost(self, slot: int, how: Any) -> list[Action]:
         if slot == self.witness_slot:
@@ -273,27 +294,21 @@ class Stream:
     def _revive(self, slot: int, how: Any) -> list[Action]:
         """Start a chain's worker again and have it make what it made; how: None if we ended it."""
         chain = self._chains[slot]
-        owed = self._owed(chain)
-        if how is not None and self._is_hopeless(chain, owed):
+        if how is not None and self._is_hopeless(chain):
             chain.how_lost = how
-            return [GiveUp(task, how) for task in owed]
-        done = chain.history[: chain.num_answered]
-        covered = -1 if chain.point is None else chain.point.task_id
-        self.num_replayed += sum(task.id > covered for task in done)
-        return [
-            Start(slot, chain.point),
-            *(Ask(slot, task, quiet=True) for task in done),
-            *(Ask(slot, task, watch=task.id > chain.last_unwatched_id) for task in owed),
-        ]
+            return [GiveUp(task, how) for task in chain.owed]
+        self.num_replayed += chain.num_to_replay()
+        return chain.replay(self._seeds)
 
-    def _is_hopeless(self, chain: _Chain, owed: list[Task]) -> bool:
+    def _is_hopeless(self, chain: Chain) -> bool:
         """Count one more death, against the task that was at work or else the chain."""
-        if not owed:
+        task = chain.oldest_owed
+        if task is None:
             chain.num_idle_deaths += 1
             return chain.num_idle_deaths >= MAX_DEATHS
-        return self._blame(owed[0])
+        return self._blame(task)
 
-    def _restarted(self) -> list[Action]:
+    def _restarted(self, seed: bytes) -> list[Action]:
         """Owed tasks are still made, for they move the generators, and then dropped.
 
         Not those that torch would not have sent yet: free ones leave no trace, so they are
@@ -306,7 +321,13 @@ class Stream:
         self._first_id = self._next_id
         self._cursor = 0
         self.reorder = Reorder(self._next_id, self.in_order)
-        return []
+        if not self.is_iterable:
+            return []
+        self._seeds.append(seed)
+        self._num_dropped = 0
+        for chain in self._chains:
+            chain.is_over = False
+        return [Resume(chain.number, seed) for chain in self._chains if chain.how_lost is None]
 
     # -- rung 5: tasks that stand alone -----------------------------------------------------------
 
@@ -321,7 +342,7 @@ class Stream:
             if self._fingerprint not in (None, point.fingerprint):
                 return self._bar("its state moves", moved=(number, point.task_id))
             return self._try_free()
-        if chain.history_nbytes > LONG_HISTORY_NBYTES and not self._has_asked:
+        if chain.nbytes > LONG_HISTORY_NBYTES and not self._has_asked:
             self._has_asked = True
             return [Start(self.witness_slot, must_greet=True)]
         return self._ask_extras(point) if self.phase is Phase.HOME and self.may_be_free else []
@@ -355,7 +376,7 @@ class Stream:
         if resumed or not chain.has_forgotten:
             return []
         chain.how_lost = chain.how_lost or BEYOND_HELP
-        return [Kill(slot), *(GiveUp(task, chain.how_lost) for task in self._owed(chain))]
+        return [Kill(slot), *(GiveUp(task, chain.how_lost) for task in chain.owed)]
 
     def _try_free(self) -> list[Action]:
         """FREE once every chain was seen unmoved after its last unwatched task."""
@@ -372,15 +393,9 @@ class Stream:
         self._free_on = {slot: {} for slot in (*range(self.num_chains), *sorted(self._extras))}
         return []
 
-    def _forget_covered(self, chain: _Chain) -> None:
-        """Drop the tasks that a replacement would not run again: it will accept the point."""
-        if chain.point is None or chain.point.fingerprint != self._fingerprint:
-            return
-        kept = [task for task in chain.history if task.id > chain.point.task_id]
-        chain.num_answered -= len(chain.history) - len(kept)
-        chain.has_forgotten = True
-        chain.history = kept
-        chain.history_nbytes = sum(len(task.body) for task in kept)
+    def _forget_covered(self, chain: Chain) -> None:
+        if chain.point is not None and chain.point.fingerprint == self._fingerprint:
+            chain.forget_covered()
 
     def _refused(self, slot: int, task_id: int, why: str) -> list[Action]:
         task = self._free_on.get(slot, {}).pop(task_id, None)
@@ -435,3 +450,7 @@ class Stream:
 
     def _broken(self, what: str) -> BrokenGuarantee:
         return BrokenGuarantee(f"{what}; story: {' | '.join(self._story) or 'none'}")
+
+
+def _is(task: Task | None, task_id: int) -> bool:
+    return task is not None and task.id == task_id

@@ -23,6 +23,9 @@ class Kind(IntEnum):
     REFUSED = 4  # worker -> trainer: a free-standing task that was not one; extra says why
     GREETING = 5  # worker -> trainer: extra holds how it began
     RETURNED = 6  # trainer -> worker: extra holds extents that came back, large ones
+    RESUME = 7  # trainer -> worker: begin the iterable anew; extra holds the seed of a DataPipe
+    RERUN = 8  # trainer -> worker: fetch task_id batches that nobody wants; extra holds the indices
+    ENDED = 9  # worker -> trainer: the iterable ended; nothing comes until it is resumed
 
 
 class Flag(IntEnum):

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from torch.utils.data import _DatasetKind
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -20,6 +22,11 @@ class Job:
     base_seed: int
     worker_init_fn: Callable[[int], None] | None
     num_chains: int
+    shared_seed: int | None = None  # of an IterDataPipe
+
+    @property
+    def is_iterable(self) -> bool:
+        return self.dataset_kind == _DatasetKind.Iterable
 
 
 @dataclass(frozen=True, slots=True)

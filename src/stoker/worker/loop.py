@@ -12,8 +12,10 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import _DatasetKind, _utils
+from torch.utils.data.graph_settings import apply_random_seed
 
 from stoker.clock import Deadline, now_s, thread_cpu_s
 from stoker.wire.batch_codec import Encoded, encode, loads
@@ -29,6 +31,7 @@ from stoker.worker.seeding import restore_generators, save_generators, seed_gene
 FIRST_WATCH_S = 0.25
 WATCH_FRAC = 0.01
 WATCH_EVERY_S = 0.5
+_ENDED = object()  # in place of a batch: the iterable has no more
 # A worker whose tasks are short looks for the next one this long before it sleeps: to wake a
 # process on an idle core costs the trainer up to 70 us. Measured: benchmarks/handover_small.py
 SPIN_S = 100e-6
@@ -46,7 +49,9 @@ class Worker:
         self._inbox: deque[Frame] = deque()  # tasks that came while another was at work
         self.heap: Heap | None = None
         self._fetcher: Any = None
+        self._early: Early | None = None
         self._init_failure: ExceptionWrapper | None = None
+        self._is_over = False  # the iterable ended; until it is resumed tasks are skipped
         self._skip_until = -1  # tasks up to here need not run again: a Point covers them
         self._seeded = b""
         self._num_tasks = 0
@@ -62,18 +67,41 @@ class Worker:
 
         early: where samples may move into their batch as they come.
         """
+        self._early = early
+        if self._job.shared_seed is not None:
+            self._seed_pipe(self._job.shared_seed)
         self.show_as(self._chain or 0)
         self._seeded = save_generators()
         job = self._job
         try:
             if job.worker_init_fn is not None and self._chain is not None:
                 job.worker_init_fn(self._chain)
-            fetcher = _DatasetKind.create_fetcher(
-                job.dataset_kind, job.dataset, job.auto_collation, job.collate_fn, job.drop_last
-            )
-            self._fetcher = fetcher if early is None else early.around(fetcher, job)
+            self._open()
         except Exception:
             self._init_failure = self._caught()
+
+    def _open(self) -> None:
+        """Make torch's fetcher, which for an iterable calls iter(dataset)."""
+        job = self._job
+        fetcher = _DatasetKind.create_fetcher(
+            job.dataset_kind, job.dataset, job.auto_collation, job.collate_fn, job.drop_last
+        )
+        self._fetcher = fetcher if self._early is None else self._early.around(fetcher, job)
+
+    def _resume(self, seed: int | None) -> None:
+        """The next epoch of an iterable begins, as torch's _ResumeIteration makes it begin."""
+        self._is_over, self._init_failure = False, None
+        try:
+            if seed is not None:
+                self._seed_pipe(seed)
+            self._open()
+        except Exception:
+            self._init_failure = self._caught()
+
+    def _seed_pipe(self, seed: int) -> None:
+        generator = torch.Generator(device="cpu")
+        generator.manual_seed(seed)
+        apply_random_seed(self._job.dataset, generator)
 
     def show_as(self, chain: int) -> None:
         """Be worker `chain` to whoever asks: generators seeded, get_worker_info() set."""
@@ -88,9 +116,14 @@ class Worker:
         try:
             while True:
                 frame = self._wait_frame()
-                if frame.header.kind == Kind.BEGIN:
+                kind = frame.header.kind
+                if kind == Kind.BEGIN:
                     self._begin(frame)
-                else:
+                elif kind == Kind.RESUME:
+                    self._resume(loads(frame.extra))
+                elif kind == Kind.RERUN:
+                    self._rerun(frame.header.task_id, loads(frame.extra))
+                elif not self._is_over:
                     self._serve(frame)
         except ConnectionLost:
             return
@@ -159,6 +192,9 @@ class Worker:
             return
         started_s = now_s()
         batch = self._fetch(indices)
+        if batch is _ENDED:
+            self._channel.send(pack(Kind.ENDED, task_id=header.task_id))
+            return
         must_watch = bool(header.flags & Flag.POINT)
         point = self._after_task(header.task_id, now_s() - started_s, must_watch)
         if not header.flags & Flag.QUIET:
@@ -169,10 +205,18 @@ class Worker:
             return self._init_failure
         try:
             return self._fetcher.fetch(indices)
-        except Exception:
+        except Exception as error:
+            if isinstance(error, StopIteration) and self._job.is_iterable:
+                self._is_over = True
+                return _ENDED
             # Not kept as an exception: see NOTE [ Python Traceback Reference Cycle Problem ]
             # in torch/_utils.py.
             return self._caught()
+
+    def _rerun(self, num_batches: int, indices: object) -> None:
+        """Bring an iterable to where a dead worker had it."""
+        for _ in range(num_batches):
+            self._fetch(indices)
 
     def _caught(self) -> ExceptionWrapper:
         return ExceptionWrapper(where=f"in DataLoader worker process {self._shown_chain()}")
@@ -215,6 +259,8 @@ class Worker:
     def _after_task(self, task_id: int, task_s: float, must_watch: bool) -> Point | None:
         """A Point, now and then or because it was asked for; None else."""
         self._task_s = task_s
+        if self._job.is_iterable:
+            return None  # where it is lies in its iterator, which nobody can look into
         self._num_tasks += 1
         self._work_s += task_s
         if self._work_s < self._next_watch_s and not must_watch:

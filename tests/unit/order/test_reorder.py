@@ -69,3 +69,16 @@ def test_a_batch_that_was_dropped_may_come_again():
     assert reorder.hold(1, "fresh")
     reorder.hold(0, "first")
     assert take_all(reorder) == [(0, "first"), (1, "fresh")]
+
+
+def test_what_will_never_come_is_not_waited_for():
+    reorder = Reorder(0)
+    reorder.hold(3, "d")
+    reorder.skip(1)
+    reorder.skip(2)
+    assert reorder.take() is None
+    reorder.hold(0, "a")
+    assert take_all(reorder) == [(0, "a"), (3, "d")]
+    reorder.skip(0)  # long gone
+    reorder.skip(4)
+    assert reorder.next_id == 5

@@ -281,7 +281,7 @@ def test_a_long_history_asks_a_witness_once_and_ends_it_when_it_has_told():
     assert stream.step(Watched(0, point)) == [Start(witness, must_greet=True)]
     assert stream.step(Watched(0, point)) == []
     assert stream.step(Greeted(witness, b"same")) == [Kill(witness)]
-    assert [task.id for task in stream._chains[0].history] == [1]
+    assert [task.id for task in stream._chains[0]._tasks] == [1]
 
 
 def test_the_death_of_a_witness_changes_nothing():

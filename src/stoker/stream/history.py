@@ -1,0 +1,117 @@
+"""What one chain was asked since iter(), and what a replacement of its worker does again.
+
+A map-style chain keeps its index lists. Where its state was seen unmoved those before its last
+Point are forgotten: a replacement goes on from there. The tasks of an iterable are all alike,
+and what one gives depends on all before: it keeps how many were answered, epoch by epoch, and a
+replacement fetches as many again.
+
+Pure: no thread, clock, socket or torch.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from stoker.order.plan import Task
+from stoker.stream.events import Action, Ask, Rerun, Resume, Start
+
+
+@dataclass(slots=True, kw_only=True)
+class Chain:
+    """number: also its slot; is_iterable: its tasks are all alike."""
+
+    number: int
+    is_iterable: bool = False
+    num_idle_deaths: int = 0  # since its last answer
+    point: Any = None
+    last_unwatched_id: int = -1  # its newest task whose answer need not carry a Point
+    has_forgotten: bool = False  # its tasks begin after `point`, which must be resumed from
+    how_lost: Any = None  # for good: nobody can do its tasks
+    is_over: bool = False  # its iterable has ended; it gets no more tasks in this epoch
+    nbytes: int = 0  # of index lists
+    _tasks: list[Task] = field(default_factory=list)  # in order; of an iterable: what is owed
+    _num_answered: int = 0  # of _tasks; the rest is owed
+    _num_fetched: list[int] = field(default_factory=lambda: [0])  # by epoch, of an iterable
+    _body: bytes = b""  # of every task of an iterable
+
+    @property
+    def owed(self) -> list[Task]:
+        return self._tasks[self._num_answered :]
+
+    @property
+    def num_owed(self) -> int:
+        return len(self._tasks) - self._num_answered
+
+    @property
+    def oldest_owed(self) -> Task | None:
+        return self._tasks[self._num_answered] if self.num_owed else None
+
+    def asked(self, task: Task) -> None:
+        self._tasks.append(task)
+        self.nbytes += len(task.body)
+
+    def answered(self) -> None:
+        """Its oldest owed task was."""
+        self.num_idle_deaths = 0
+        if self.is_iterable:
+            task = self._tasks.pop(0)
+            self._body = task.body
+            self._count(task.epoch)
+            self.nbytes -= len(task.body)
+        else:
+            self._num_answered += 1
+
+    def ended(self, epoch: int) -> list[Task]:
+        """The iterable ended at its oldest owed task. epoch: the present one.
+
+        Returns the later tasks of the same epoch: they never come.
+        """
+        ended = self._tasks[0]
+        self.answered()
+        self.is_over = ended.epoch == epoch
+        dropped = [task for task in self._tasks if task.epoch == ended.epoch]
+        del self._tasks[: len(dropped)]
+        self.nbytes = sum(len(task.body) for task in self._tasks)
+        return dropped
+
+    def _count(self, epoch: int) -> None:
+        self._num_fetched += [0] * (epoch + 1 - len(self._num_fetched))
+        self._num_fetched[epoch] += 1
+
+    def forget_covered(self) -> None:
+        """Drop the tasks that a replacement would not run again: it will accept the point."""
+        kept = [task for task in self._tasks if task.id > self.point.task_id]
+        self._num_answered -= len(self._tasks) - len(kept)
+        self.has_forgotten = True
+        self._tasks = kept
+        self.nbytes = sum(len(task.body) for task in kept)
+
+    # -- a replacement ---------------------------------------------------------------------------
+
+    def num_to_replay(self) -> int:
+        """Answered tasks that a replacement will run again."""
+        if self.is_iterable:
+            return sum(self._num_fetched)
+        covered = -1 if self.point is None else self.point.task_id
+        return sum(task.id > covered for task in self._tasks[: self._num_answered])
+
+    def replay(self, seeds: list[bytes]) -> list[Action]:
+        """Start a worker and have it make what is owed, after what was made. seeds: see Resume."""
+        if self.is_iterable:
+            return [Start(self.number), *self._replay_epochs(seeds)]
+        done = self._tasks[: self._num_answered]
+        return [
+            Start(self.number, self.point),
+            *(Ask(self.number, task, quiet=True) for task in done),
+            *(Ask(self.number, t, watch=t.id > self.last_unwatched_id) for t in self.owed),
+        ]
+
+    def _replay_epochs(self, seeds: list[bytes]) -> list[Action]:
+        actions: list[Action] = []
+        for epoch in range(len(seeds) + 1):
+            if epoch:
+                actions.append(Resume(self.number, seeds[epoch - 1]))
+            num = self._num_fetched[epoch] if epoch < len(self._num_fetched) else 0
+            if num:
+                actions.append(Rerun(self.number, num, self._body))
+            actions += [Ask(self.number, task) for task in self._tasks if task.epoch == epoch]
+        return actions

@@ -1,0 +1,199 @@
+"""Iterables: whatever happens in whatever order, each batch leaves once, in torch's round robin,
+from a worker that has fetched what torch's worker would have fetched before it.
+
+The machine plays the driver and honest workers. A batch shows its chain, its epoch, its number
+in it, and how often the chain had fetched in each epoch before.
+"""
+
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from stoker.stream.events import (
+    Arrived,
+    Ask,
+    Drawn,
+    Ended,
+    Finish,
+    GiveUp,
+    Lost,
+    Rerun,
+    Restarted,
+    Resume,
+    Start,
+)
+from stoker.stream.state import Stream
+
+
+@dataclass
+class Worker:
+    """A process: its inbox, and how often it has fetched, by epoch."""
+
+    inbox: list = field(default_factory=list)
+    num_fetched: list[int] = field(default_factory=lambda: [0])
+    is_over: bool = False
+
+
+class Iterables(RuleBasedStateMachine):
+    """lengths: batches of each chain's shard, in any epoch."""
+
+    @initialize(
+        lengths=st.lists(st.sampled_from([0, 1, 2, 3, 7]), min_size=1, max_size=4),
+        prefetch_factor=st.integers(1, 3),
+        persistent=st.booleans(),
+    )
+    def begin(self, lengths, prefetch_factor, persistent):
+        self.lengths, self.prefetch_factor, self.persistent = lengths, prefetch_factor, persistent
+        self.stream = Stream(
+            num_chains=len(lengths), num_slots=len(lengths), prefetch_factor=prefetch_factor,
+            is_iterable=True, persistent=persistent,
+        )  # fmt: skip
+        self.workers = {chain: Worker() for chain in range(len(lengths))}
+        self.num_sent = {chain: [0] for chain in self.workers}  # as torch would have, by epoch
+        self.epoch = 0
+        self.left, self.given_up = [], set()
+        self.fill()
+
+    # -- the driver ------------------------------------------------------------------------------
+
+    def do(self, actions, is_replay=False):
+        for action in actions:
+            match action:
+                case Ask(slot, task, quiet):
+                    assert not quiet and slot == task.chain
+                    if not is_replay:
+                        self.num_sent[slot][-1] += 1
+                    self.workers[slot].inbox.append(action)
+                case Resume(slot) | Rerun(slot):
+                    self.workers[slot].inbox.append(action)
+                case Start(slot):
+                    assert slot not in self.workers, "two workers in one slot"
+                    self.workers[slot] = Worker()
+                case Finish(slot):
+                    assert not self.persistent
+                    del self.workers[slot]
+                case GiveUp(task):
+                    self.given_up.add(task.chain)
+                    self.stream.reorder.hold(task.id, "gave up")
+
+    @rule()
+    def fill(self):
+        while self.stream.wants_index:
+            self.do(self.stream.step(Drawn(b"")))
+
+    @rule(num=st.integers(1, 5))
+    def take(self, num):
+        for _ in range(num):
+            left = self.stream.reorder.take()
+            if left is None:
+                return
+            self.left.append(left[1])
+            self.do(self.stream.taken(left[0]))
+
+    # -- what the world may do -------------------------------------------------------------------
+
+    @rule(data=st.data())
+    def work(self, data):
+        busy = sorted(slot for slot, worker in self.workers.items() if worker.inbox)
+        if busy:
+            self.work_at(data.draw(st.sampled_from(busy)))
+
+    @rule()
+    def everybody_works(self):
+        for slot in sorted(self.workers):
+            while slot in self.workers and self.workers[slot].inbox:
+                self.work_at(slot)
+
+    def work_at(self, slot):
+        worker = self.workers[slot]
+        match worker.inbox.pop(0):
+            case Resume():
+                worker.num_fetched.append(0)
+                worker.is_over = False
+            case Rerun(_, num_batches):
+                for _ in range(num_batches):
+                    self.fetch(slot, worker)
+            case Ask(_, task) if not worker.is_over:
+                batch = self.fetch(slot, worker)
+                if batch is None:
+                    self.do(self.stream.step(Ended(slot, task.id)))
+                else:
+                    self.do(self.stream.step(Arrived(slot, task.id, batch)))
+
+    def fetch(self, slot, worker):
+        assert not worker.is_over
+        number = worker.num_fetched[-1]
+        worker.num_fetched[-1] += 1
+        worker.is_over = number >= self.lengths[slot]
+        epoch = len(worker.num_fetched) - 1
+        return None if worker.is_over else (slot, epoch, number, tuple(worker.num_fetched[:-1]))
+
+    @rule(data=st.data())
+    def die(self, data):
+        if self.workers:
+            slot = data.draw(st.sampled_from(sorted(self.workers)))
+            del self.workers[slot]
+            self.do(self.stream.step(Lost(slot, "killed")), is_replay=True)
+
+    @precondition(lambda self: self.persistent)
+    @rule()
+    def restart(self):
+        self.epoch += 1
+        self.left = []
+        for sent in self.num_sent.values():
+            sent.append(0)
+        self.do(self.stream.step(Restarted(b"")))
+        self.fill()
+
+    # -- what holds at any moment ----------------------------------------------------------------
+
+    @invariant()
+    def batches_leave_in_torchs_round_robin_and_show_the_right_past(self):
+        if not hasattr(self, "stream") or self.given_up:
+            return
+        expected = [
+            (chain, self.epoch, number, self.past_of(chain))
+            for number in range(max(self.lengths))
+            for chain in range(len(self.lengths))
+            if number < self.lengths[chain]
+        ]
+        assert self.left == expected[: len(self.left)]
+
+    def past_of(self, chain):
+        most = self.lengths[chain] + 1  # the last one finds that it has ended
+        return tuple(min(num, most) for num in self.num_sent[chain][:-1])
+
+    @invariant()
+    def work_goes_on_until_everything_has_left(self):
+        if not hasattr(self, "stream"):
+            return
+        stream = self.stream
+        if any(worker.inbox for worker in self.workers.values()) or stream.reorder.num_held:
+            return
+        if stream.is_exhausted and not stream.wants_index and not self.given_up:
+            assert len(self.left) == sum(self.lengths)
+        assert stream.is_exhausted or stream.wants_index, "nobody does anything any more"
+
+    @invariant()
+    def no_worker_is_sent_more_than_torch_would_send(self):
+        if hasattr(self, "stream"):
+            owed = sum(chain.num_owed for chain in self.stream._chains if not chain.is_over)
+            assert owed <= self.prefetch_factor * len(self.lengths) * (1 + self.epoch)
+
+
+def test_whatever_happens_iterables_are_delivered_as_by_torch():
+    run_state_machine_as_test(
+        Iterables,
+        settings=settings(
+            max_examples=300, stateful_step_count=60, deadline=None, derandomize=True
+        ),
+    )
