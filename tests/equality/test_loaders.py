@@ -235,7 +235,6 @@ def helpers_of_multiprocessing():
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"num_workers": 0},
         {"multiprocessing_context": "spawn"},
         {"multiprocessing_context": "forkserver"},
     ],

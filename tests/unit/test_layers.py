@@ -13,10 +13,12 @@ ROOT = Path(stoker.__file__).parent
 MAX_FILES = 8  # of a room, beside its __init__
 ARROWS = {
     "cli": set(),
-    "intercept": {"stream", "report", "order", "cluster"},
+    "intercept": {"spare", "stream", "report", "order", "cluster"},
+    "spare": {"stream", "worker", "order", "purity", "cluster"},
     "stream": {"order", "wire", "cluster", "worker"},
     "cluster": set(),
-    "worker": {"order", "wire"},
+    "worker": {"order", "wire", "purity"},
+    "purity": set(),
     "report": set(),
     "wire": set(),
     "order": set(),
@@ -25,8 +27,8 @@ EVERYBODY_MAY = {"errors", "config", "clock", "report.metrics"}
 CLI_MAY = {"errors", "config"}
 PURE = {
     *(f"order.{file.stem}" for file in (ROOT / "order").glob("[!_]*.py")),
-    "stream.events", "stream.history", "stream.state", "wire.frame", "wire.extents", "config", "errors",
-    "report.metrics", "report.summary", "cluster.sizing",
+    "stream.events", "stream.history", "stream.state", "spare.ahead", "spare.evidence",
+    "wire.frame", "wire.extents", "config", "errors", "report.metrics", "report.summary", "cluster.sizing",
 }  # fmt: skip
 FILES = {
     ".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in ROOT.rglob("*.py")

@@ -1,8 +1,9 @@
-"""How many slots this machine has for workers, and how much memory.
+"""How many slots this machine has for workers, how much memory, and what workers would gain.
 
 Pure but for reading /sys and /proc: standard library only.
 """
 
+import math
 import os
 from pathlib import Path
 
@@ -32,6 +33,24 @@ def _quota_files(cgroup: Path) -> list[tuple[str, str]]:
     v1 = cgroup / "cpu"
     pairs.append((_read(v1 / "cpu.cfs_quota_us").strip(), _read(v1 / "cpu.cfs_period_us").strip()))
     return pairs
+
+
+def batch_s(fetch_s: float, step_s: float, num_workers: int, num_cores: int) -> float:
+    """Seconds a batch if `num_workers` processes fetch while the training loop works.
+
+    fetch_s: of one batch in one process; step_s: of the loop between two batches, on one core.
+    """
+    return max(step_s, fetch_s / num_workers, (fetch_s + step_s) / num_cores)
+
+
+def gain(fetch_s: float, step_s: float, num_workers: int, num_cores: int) -> float:
+    """How many times as fast the loop gets if others fetch, by `batch_s`."""
+    return (fetch_s + step_s) / max(batch_s(fetch_s, step_s, num_workers, num_cores), 1e-9)
+
+
+def workers_wanted(fetch_s: float, step_s: float, num_slots: int) -> int:
+    """Processes that keep up with the loop; no more than there are slots."""
+    return max(1, min(num_slots, math.ceil(fetch_s / max(step_s, 1e-9))))
 
 
 def machine_nbytes() -> int:

@@ -9,7 +9,7 @@ import multiprocessing
 import sys
 from typing import Any
 
-from torch.utils.data import get_worker_info
+from torch.utils.data import IterDataPipe, MapDataPipe, _DatasetKind, get_worker_info
 from torch.utils.data.dataloader import DataLoader
 
 
@@ -22,17 +22,28 @@ def _reasons(loader: DataLoader[Any]) -> list[str]:
     if type(loader)._get_iterator is not DataLoader._get_iterator:
         return [f"{type(loader).__qualname__} overrides _get_iterator"]
     return [
-        "num_workers=0: batches are made in the training process" if not loader.num_workers else "",
+        _about_dataset(loader),
         _about_processes(loader),
         "prefetch_factor is not positive" if not (loader.prefetch_factor or 1) > 0 else "",
     ]
 
 
-def _about_processes(loader: DataLoader[Any]) -> str:
-    if not loader.num_workers:
+def _about_dataset(loader: DataLoader[Any]) -> str:
+    if loader.num_workers:
         return ""
-    context = loader.multiprocessing_context or multiprocessing.get_context()
-    method = context.get_start_method()
+    if isinstance(loader.dataset, (IterDataPipe, MapDataPipe)):
+        return "num_workers=0: the dataset is a DataPipe"
+    if loader._dataset_kind == _DatasetKind.Iterable:
+        return "num_workers=0: the dataset is iterable"
+    return ""
+
+
+def _about_processes(loader: DataLoader[Any]) -> str:
+    if loader.num_workers:
+        context = loader.multiprocessing_context or multiprocessing.get_context()
+        method = context.get_start_method()
+    else:  # torch does not ask, and so does not fix it
+        method = multiprocessing.get_start_method(allow_none=True) or "fork"
     if method != "fork":
         return f"workers are started by {method}, not fork"
     if multiprocessing.current_process().daemon:

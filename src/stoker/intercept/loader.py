@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stoker.cluster.sizing import machine_nbytes, usable_cores
-from stoker.intercept import run
+from stoker.intercept import in_process, run
 from stoker.intercept.meter import Meter
 from stoker.order.chain import num_chains
 
 if TYPE_CHECKING:
     from torch.utils.data.dataloader import DataLoader
 
+    from stoker.report.metrics import LoaderRecord
+
 GetIterator = Callable[["DataLoader[Any]"], Any]
 
-# Address space of one worker's arena: only pages that are touched exist.
-ARENA_FRAC_OF_MACHINE = 1.0
 HELD_FRAC_OF_MACHINE = 0.25
 
 _OURS = str(Path(__file__).parents[1])
@@ -33,12 +33,16 @@ def get_iterator(original: GetIterator) -> GetIterator:
     def _get_iterator(self: "DataLoader[Any]") -> Any:
         place = place_of(sys._getframe(1))
         reasons = _why_not(self)
-        if not reasons:
-            return _offload(self, place)
-        if not run.settings.off:
+        if reasons and not run.settings.off:
             run.say_once(f"{place} stays with torch: {reasons[0]}")
+        if not reasons and (self.num_workers or run.settings.chains != "script"):
+            return _offload(self, place)
+        reasons = reasons or in_process.why(self)
+        record = _record(self, place, self.num_workers, reasons)
+        if not reasons:
+            return in_process.iterator(self, record)
         iterator = original(self)
-        _meter(iterator, self, place, self.num_workers, reasons)
+        _meter(iterator, record)
         return iterator
 
     return _get_iterator
@@ -56,7 +60,7 @@ def iterate(original: GetIterator) -> GetIterator:
         if overrides and not hasattr(iterator, "_stoker_meter"):
             place, reasons = place_of(sys._getframe(1)), _why_not(self)
             run.say_once(f"{place} stays with torch: {reasons[0]}")
-            _meter(iterator, self, place, self.num_workers, reasons)
+            _meter(iterator, _record(self, place, self.num_workers, reasons))
         return iterator
 
     return __iter__
@@ -87,25 +91,27 @@ def _offload(loader: "DataLoader[Any]", place: str) -> Any:
     options = StreamOptions(
         num_chains=chains,
         num_slots=slots,
-        arena_nbytes=int(ARENA_FRAC_OF_MACHINE * nbytes),
+        arena_nbytes=nbytes,  # of address space: only pages that are touched exist
         held_limit_nbytes=(
             int(HELD_FRAC_OF_MACHINE * nbytes) if settings.memory is None else settings.memory
         ),
     )
     iterator: Any = StreamIterator(loader, options)
     run.recorder().run.num_slots = max(slots, chains)
-    _meter(iterator, loader, place, chains, [])
+    _meter(iterator, _record(loader, place, chains, []))
     if is_iterable and settings.chains != "script":
         iterator._stoker_meter.note(f"--chains {settings.chains} is not for iterable datasets")
     return iterator
 
 
-def _meter(
-    iterator: Any, loader: "DataLoader[Any]", place: str, chains: int, reasons: list[str]
-) -> None:
-    recorder = run.recorder()
-    record = recorder.loader(place, _looks(loader), chains=chains, reasons=reasons)
-    iterator._stoker_meter = Meter(recorder, record, run.settings)
+def _record(
+    loader: "DataLoader[Any]", place: str, chains: int, reasons: list[str]
+) -> "LoaderRecord":
+    return run.recorder().loader(place, _looks(loader), chains=chains, reasons=reasons)
+
+
+def _meter(iterator: Any, record: "LoaderRecord") -> None:
+    iterator._stoker_meter = Meter(run.recorder(), record, run.settings)
 
 
 def _looks(loader: "DataLoader[Any]") -> tuple[object, ...]:

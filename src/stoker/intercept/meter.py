@@ -66,11 +66,15 @@ class Meter:
         self._left_s: float | None = None  # when the loop got its last batch
         self._shown_s = now_s()
         self._seen = (0, 0, 0, 0, 0, 0)
-        self._may_skip = not record.offloaded and not self._hashes
+        self.settled()
         self._num_samples = 0  # in the last batch that was looked at
         self._num_to_skip = 0  # batches between two looks
         self.num_left_to_skip = 0
         self._is_listed = False  # in _skipping
+
+    def settled(self) -> None:
+        """Look at every batch, but of loaders that torch keeps."""
+        self._may_skip = not self._record.offloaded and not self._hashes
 
     def note(self, text: str) -> None:
         self._recorder.note(self._record, text)

@@ -18,12 +18,13 @@ class Task:
     epoch: int = 0  # counted from iter(), on living workers
 
 
-# Samplers that draw only from a generator of their own once iterated, so that taking their
-# indices early changes nothing that anybody can see. Source: torch/utils/data/sampler.py and
+# Samplers that draw when they are first asked, and then only from a generator of their own, so that
+# taking later indices early changes nothing that anybody can see. Source: torch/utils/data/sampler.py and
 # distributed.py, 2.13.
 _PRIVATE = {
     ("torch.utils.data.sampler", "SequentialSampler"),
     ("torch.utils.data.sampler", "RandomSampler"),
+    ("torch.utils.data.sampler", "WeightedRandomSampler"),
     ("torch.utils.data.distributed", "DistributedSampler"),
 }
 _BATCHED = ("torch.utils.data.sampler", "BatchSampler")

@@ -65,6 +65,9 @@ class RunLog:
                 settings = entry
             elif kind == "loader":
                 loaders.append(LoaderRecord(**entry))
+            elif kind == "settled":
+                loader = loaders[entry["number"]]
+                loader.reasons, loader.offloaded = entry["reasons"], entry["offloaded"]
             elif kind == "digest":
                 loaders[entry["number"]].digests.append(entry["sha256"])
             elif kind == "note":

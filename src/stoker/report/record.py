@@ -85,6 +85,15 @@ class Recorder:
         if self.run.wall_s - self._refreshed_s > REFRESH_S:
             self.refresh()
 
+    def settle(self, record: LoaderRecord, reasons: list[str]) -> None:
+        """It is known now who makes the batches of a loader without workers."""
+        if reasons == record.reasons and record.offloaded is not bool(reasons):
+            return
+        record.reasons, record.offloaded = reasons, not reasons
+        self._log.append(
+            "settled", number=record.number, reasons=reasons, offloaded=record.offloaded
+        )
+
     def note(self, record: LoaderRecord, text: str) -> None:
         if text not in record.notes:
             record.notes.append(text)

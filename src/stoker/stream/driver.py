@@ -14,12 +14,14 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, Protocol
 
 from stoker.clock import Deadline
 from stoker.cluster.base import Exit
 from stoker.cluster.local import Template, reap
+from stoker.order.reorder import Reorder
 from stoker.stream.events import (
+    Action,
     Arrived,
     Ask,
     Closed,
@@ -38,8 +40,7 @@ from stoker.stream.events import (
     Start,
     Watched,
 )
-from stoker.stream.state import Stream
-from stoker.wire.batch_codec import decode, dumps, loads
+from stoker.wire.batch_codec import decode, dumps
 from stoker.wire.channel import Channel, ConnectionLost, Frame
 from stoker.wire.frame import INLINE, PLACE, Flag, Kind, pack
 from stoker.wire.slabs import AT_ONCE_NBYTES, ArenaPool, Lender, Witness
@@ -67,10 +68,11 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """In place of a batch: its workers died. `indices` could not be made; None: of an iterable."""
+    """In place of a batch: its workers died. body: the indices that could not be made, encoded;
+    empty: of an iterable, or of no interest."""
 
     how: Exit | str
-    indices: Any
+    body: bytes
 
 
 ENDED = object()  # see wait_next
@@ -84,12 +86,37 @@ class DriverStats:
     num_copied: int = 0  # batches copied out because the script holds too much
 
 
+class State(Protocol):
+    """Whoever decides: `stream.state.Stream`, or `spare.ahead.Ahead`."""
+
+    num_slots: int
+    num_lost: int
+    num_replayed: int
+    why_barred: str
+    is_iterable: bool
+    reorder: Reorder[Any]
+
+    @property
+    def num_chains(self) -> int:
+        """Workers to start at once."""
+
+    @property
+    def next_slot(self) -> int | None:
+        """The slot that owes the batch that leaves next; None where any may come."""
+
+    def step(self, event: Event) -> list[Action]:
+        """What to do about an event."""
+
+    def taken(self, task_id: int) -> list[Action]:
+        """What to do now that a batch has left."""
+
+
 class Driver:
     """One loader's workers, from its iter() to its end."""
 
     def __init__(
         self,
-        state: Stream,
+        state: State,
         job: Job,
         processes: Sequence[BaseProcess],
         *,
@@ -115,7 +142,7 @@ class Driver:
         arenas = [lender.arena if lender is not None else None for lender in self._lenders]
 
         def body(slot: int, sock: socket.socket) -> None:
-            chain = slot if slot < state.num_chains else None
+            chain = slot if slot < job.num_chains else None
             main(job, chain, sock, arenas[slot])
 
         self._template = Template(processes, body, state.num_chains)
@@ -305,8 +332,8 @@ class Driver:
                 self._kill(action.slot)
             elif isinstance(action, GiveUp):
                 self._bodies.pop(action.task.id, None)
-                indices = None if self.state.is_iterable else loads(action.task.body)
-                self.state.reorder.hold(action.task.id, Died(action.how, indices))
+                body = b"" if self.state.is_iterable else action.task.body
+                self.state.reorder.hold(action.task.id, Died(action.how, body))
 
     def _ask(self, ask: Ask) -> None:
         channel = self._channels.get(ask.slot)

@@ -6,14 +6,11 @@ asked, errors and their texts are those of `_MultiProcessingDataLoaderIter`
 Owner: the thread that iterates.
 """
 
-import atexit
 import concurrent.futures
 import functools
 import multiprocessing
-import os
 import signal
 import threading
-import weakref
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -28,17 +25,15 @@ from torch.utils.data.dataloader import (
 )
 
 from stoker.clock import Deadline
-from stoker.cluster.local import wait_all_gone
 from stoker.order.plan import may_run_ahead
 from stoker.stream.driver import ENDED, Died, Driver, Failed
+from stoker.stream.open import LEAVE_S, close_at_exit, forget
 from stoker.stream.state import MAX_DEATHS, Stream
 from stoker.wire.batch_codec import loads
 from stoker.worker.job import Job
 
-# torch gives its workers this long to leave (torch/utils/data/_utils/__init__.py).
-LEAVE_S = float(_utils.MP_STATUS_CHECK_INTERVAL)
-EXIT_GRACE_S = 0.2  # at interpreter exit torch terminates workers at once
-GONE_S = 2.0
+# Source: torch/utils/data/dataloader.py `DataLoader.__init__`, 2.13
+DEFAULT_PREFETCH = 2
 
 
 class WorkerHandle:
@@ -101,7 +96,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
         _BaseDataLoaderIter.__init__(self, loader)
         self._profile_name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
         self._shutdown = False
-        self._prefetch_factor = loader.prefetch_factor
+        self._prefetch_factor = loader.prefetch_factor or DEFAULT_PREFETCH  # None: no workers
         self._in_order = getattr(loader, "in_order", True)
         self._worker_init_fn = loader.worker_init_fn
         if isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
@@ -119,7 +114,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
         self._data_queue = _Results(self._driver)  # type: ignore[assignment]
         self._pinner = _Pinner(self._pin_memory_device) if self._pin_memory else None
         self._driver.prepare = self._pinner
-        _open_iterators.add(self)
+        close_at_exit(self)
         self._reset(loader, first_iter=True)
 
     def _start_driver(self, loader: DataLoader[Any], options: "StreamOptions") -> Driver:
@@ -130,7 +125,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             and may_run_ahead(self._index_sampler)
         )
         num_slots = max(options.num_slots, options.num_chains) if may_be_free else 0
-        state = Stream(
+        self._state = state = Stream(
             num_chains=options.num_chains,
             prefetch_factor=self._prefetch_factor,
             in_order=self._in_order,
@@ -172,7 +167,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
         self.owner_thread = threading.get_ident()
         batch = ENDED
         while batch is ENDED:  # a chain's iterable has ended: the others may be sent more
-            if self._shutdown or self._driver.state.is_exhausted:
+            if self._shutdown or self._state.is_exhausted:
                 if not self._persistent_workers:
                     self._shutdown_workers()
                 raise StopIteration
@@ -181,7 +176,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
         return self._delivered(batch)
 
     def _shutdown_workers(self) -> None:
-        """End the workers; see `Driver.close`. Nothing at interpreter exit: `_at_exit` does it."""
+        """End the workers; see `Driver.close`. Nothing at interpreter exit: open.py does it."""
         if self._shutdown or _utils is None or _utils.python_exit_status is not False:
             return
         self._close(LEAVE_S)
@@ -194,14 +189,14 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
 
     def _close(self, grace_s: float) -> None:
         self._shutdown = True
-        _open_iterators.discard(self)
+        forget(self)
         if self._pinner is not None:
             self._pinner.close()
         self._driver.close(grace_s)
 
     def _fill(self) -> None:
         """Draw indices on torch's schedule: up to the window at first, then one per batch."""
-        while self._driver.state.wants_index:
+        while self._state.wants_index:
             try:
                 indices = self._next_index()  # type: ignore[no-untyped-call]
             except StopIteration:
@@ -285,7 +280,7 @@ def _death(died: Died) -> RuntimeError:
             "better error trace."
         )
     error = RuntimeError(text)
-    due = "one batch was" if died.indices is None else f"samples {_first_few(died.indices)} were"
+    due = f"samples {_first_few(loads(died.body))} were" if died.body else "one batch was"
     error.add_note(
         f"stoker: worker {how.slot} died {MAX_DEATHS} times while {due} due; "
         "it was started afresh each time"
@@ -301,19 +296,3 @@ def _first_few(indices: Any, limit: int = 16) -> str:
     if isinstance(indices, (list, tuple)) and len(indices) > limit:
         return f"{list(indices[:limit])} and {len(indices) - limit} more"
     return repr(indices)
-
-
-# -- the end of the process ----------------------------------------------------------------------
-
-_open_iterators: weakref.WeakSet[StreamIterator] = weakref.WeakSet()
-
-
-def _at_exit() -> None:
-    for iterator in tuple(_open_iterators):
-        if iterator.owner_thread == threading.get_ident():  # else its thread may be at work
-            iterator._close(EXIT_GRACE_S)
-    wait_all_gone(Deadline(GONE_S))
-
-
-atexit.register(_at_exit)
-os.register_at_fork(after_in_child=_open_iterators.clear)

@@ -44,7 +44,7 @@ from stoker.stream.events import (
 from stoker.stream.history import Chain
 
 # A free task costs a look at the job's state and this much for the generators; it must be small
-# beside the task. Measured: tests/unit/worker/test_portable.py prints both.
+# beside the task. Measured: tests/unit/purity/test_fingerprint.py prints both.
 FREE_COST_S = 0.0003
 FREE_COST_FRAC = 0.05
 # A history this long is worth a process that tells the fingerprint at iter(), so that what a

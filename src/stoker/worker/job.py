@@ -3,10 +3,14 @@
 Source: torch/utils/data/_utils/worker.py `_worker_loop`, 2.13.
 """
 
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch.utils.data import _DatasetKind
 
 
@@ -21,12 +25,34 @@ class Job:
     drop_last: bool
     base_seed: int
     worker_init_fn: Callable[[int], None] | None
-    num_chains: int
+    num_chains: int  # 0: the batches are those of a loader without workers
     shared_seed: int | None = None  # of an IterDataPipe
 
     @property
     def is_iterable(self) -> bool:
         return self.dataset_kind == _DatasetKind.Iterable
+
+    def reachable(self) -> dict[str, object]:
+        """All that a batch may depend on, beside its indices and the three global generators."""
+        return {
+            "dataset": self.dataset,
+            "collate_fn": self.collate_fn,
+            "os.environ": dict(os.environ),
+            "working folder": Path.cwd(),
+            "torch's modes": _modes(),
+        }
+
+
+def _modes() -> tuple[object, ...]:
+    device = sys.modules.get("torch.utils._device")
+    return (
+        torch.get_default_dtype(),
+        str(getattr(device, "CURRENT_DEVICE", None)),  # get_default_device() makes a tensor there
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.are_deterministic_algorithms_enabled(),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ import os
 import pickle
 import select
 from collections import deque
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,13 +17,13 @@ from torch.utils.data import _DatasetKind, _utils
 from torch.utils.data.graph_settings import apply_random_seed
 
 from stoker.clock import Deadline, now_s, thread_cpu_s
+from stoker.purity.fingerprint import Unwatchable, fingerprint
 from stoker.wire.batch_codec import Encoded, encode, loads
 from stoker.wire.channel import Channel, ConnectionLost, Frame
 from stoker.wire.frame import Flag, Kind, pack
 from stoker.wire.slabs import Arena, Heap
 from stoker.worker.early import Early
 from stoker.worker.job import Job, Point
-from stoker.worker.portable import Unwatchable, fingerprint
 from stoker.worker.seeding import restore_generators, save_generators, seed_generators
 
 # A chain is watched after this much work, and then so that watching costs at most this share.
@@ -168,8 +167,7 @@ class Worker:
 
     def _begin(self, frame: Frame) -> None:
         lent, point, must_greet = pickle.loads(frame.extra)
-        if self._arena is not None:
-            self.heap = Heap(self._arena, lent, self._hear_returned)
+        self._take_heap(lent)
         state = b""
         if point is not None or must_greet:
             state = self._watch(Deadline(None)) or b""
@@ -179,6 +177,10 @@ class Worker:
         self._fingerprint = state
         greeting = pickle.dumps((state, self._skip_until >= 0))
         self._channel.send(pack(Kind.GREETING, extra_nbytes=len(greeting)), greeting)
+
+    def _take_heap(self, lent: list[tuple[int, int, int]]) -> None:
+        if self._arena is not None:
+            self.heap = Heap(self._arena, lent, self._hear_returned)
 
     # -- tasks -----------------------------------------------------------------------------
 
@@ -280,15 +282,8 @@ class Worker:
         return Point(task_id, generators, state, drew, self._work_s / self._num_tasks, watch_s)
 
     def _watch(self, deadline: Deadline) -> bytes | None:
-        job = self._job
-        roots = {
-            "dataset": job.dataset,
-            "collate_fn": job.collate_fn,
-            "os.environ": dict(os.environ),
-            "working folder": Path.cwd(),
-        }
         try:
-            return fingerprint(roots, deadline)
+            return fingerprint(self._job.reachable(), deadline)
         except Unwatchable:
             return None
 

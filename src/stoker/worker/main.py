@@ -18,6 +18,7 @@ from stoker.worker.early import Early
 from stoker.worker.job import Job
 from stoker.worker.loop import Worker
 from stoker.worker.patches import give_birth_in, tune_allocator
+from stoker.worker.stand_in import StandIn
 
 
 def main(job: Job, chain: int | None, sock: socket.socket, arena: Arena | None) -> None:
@@ -28,10 +29,14 @@ def main(job: Job, chain: int | None, sock: socket.socket, arena: Arena | None) 
         torch.multiprocessing._set_thread_name("pt_data_worker")
         torch.set_num_threads(1)
         tune_allocator()
-        worker = Worker(job, chain, Channel(sock), arena)
-        give_birth_in(worker)
-        early = Early()
-        worker.set_up(early if stack_faster(early.batch_of) else None)
+        if job.num_chains == 0:
+            worker: Worker = StandIn(job, None, Channel(sock), arena)
+            worker.set_up()
+        else:
+            worker = Worker(job, chain, Channel(sock), arena)
+            give_birth_in(worker)
+            early = Early()
+            worker.set_up(early if stack_faster(early.batch_of) else None)
         worker.run()
     except KeyboardInterrupt:
         pass  # the trainer raises it too

@@ -1,6 +1,7 @@
 """The fingerprint: it must move when anything that a job can reach moves."""
 
 import functools
+import os
 import random
 import sys
 import types
@@ -9,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from stoker.clock import Deadline
-from stoker.worker.portable import Unwatchable, fingerprint
+from stoker.clock import Deadline, thread_cpu_s
+from stoker.purity.fingerprint import Unwatchable, fingerprint
 
 
 def look(dataset, seconds=10.0):
@@ -136,3 +137,69 @@ def test_a_memory_mapped_file_is_not_read_into_memory(tmp_path):
     holder.tokens = np.memmap(file, dtype=np.uint16, mode="r")
     with pytest.raises(Unwatchable):
         look(holder, seconds=0.005)
+
+
+class Pairs:
+    def __init__(self, num):
+        self.samples = [(f"photo-{k}.jpg", k % 10, {"box": [k, 1.5, None]}) for k in range(num)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda samples: samples.__setitem__(5000, ("other.jpg", 3, {})),
+        lambda samples: samples[7000][2]["box"].append(1),
+        lambda samples: samples.reverse(),
+        lambda samples: samples.append(samples[0]),
+        lambda samples: samples[17][2].update(box=[17, 1.5, 0]),
+        lambda samples: samples.__setitem__(9, (b"photo-9.jpg", 9, samples[9][2])),
+        lambda samples: samples.__setitem__(1, ("photo-1.jpg", True, samples[1][2])),
+        lambda samples: samples.__setitem__(9, (Name("photo-9.jpg"), 9, samples[9][2])),
+    ],
+)
+def test_a_long_list_moves_it_with_whatever_changes_in_it(change):
+    dataset = Pairs(10_000)
+    before = look(dataset)
+    assert look(dataset) == before
+    change(dataset.samples)
+    assert look(dataset) != before
+
+
+class Name(str):
+    """A str with something beside its letters."""
+
+
+def test_what_a_long_list_of_a_users_objects_holds_moves_it():
+    dataset = [Name(f"photo-{k}") for k in range(200)]
+    before = look(dataset)
+    dataset[150].seen = 1
+    assert look(dataset) != before
+
+
+def test_a_list_that_holds_itself_can_be_watched():
+    dataset = list(range(100))
+    dataset.append(dataset)
+    before = look(dataset)
+    assert look(dataset) == before
+
+
+def test_a_long_list_costs_a_tenth_of_what_its_items_would(capsys):
+    bulk, one_by_one = Pairs(20_000), Pairs(20_000)
+    one_by_one.samples = [(*sample, Name("x")) for sample in one_by_one.samples]
+    times_s = []
+    for dataset in (bulk, one_by_one):
+        start_s = thread_cpu_s()
+        look(dataset)
+        times_s.append(thread_cpu_s() - start_s)
+    with capsys.disabled():
+        print(f" 20,000 samples: {times_s[0] * 1e3:.1f} ms, item by item {times_s[1] * 1e3:.1f} ms")
+    assert times_s[0] < 0.3 * times_s[1]
+
+
+def test_a_banned_name_cannot_be_watched():
+    def reads_the_pid(i):
+        return os.getpid() + i
+
+    look(reads_the_pid)
+    with pytest.raises(Unwatchable, match="reads_the_pid uses getpid"):
+        fingerprint({"reads_the_pid": reads_the_pid}, Deadline(10), frozenset({"getpid"}))

@@ -1,0 +1,64 @@
+"""Loaders with num_workers=0: who is tried, what became of them, and what is said of it.
+
+Promise: one line for a loader that others could make faster; none where nothing is to gain.
+"""
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from stoker.cluster.sizing import machine_nbytes, usable_cores
+from stoker.intercept import run
+from stoker.intercept.meter import Meter
+
+if TYPE_CHECKING:
+    from torch.utils.data.dataloader import DataLoader
+
+    from stoker.report.metrics import LoaderRecord
+    from stoker.spare.iterator import Verdict
+
+MIN_GAIN_TO_TELL = 1.1
+TRYING = "num_workers=0: not looked at yet"
+
+# By id, for a class of the script's may not be hashable.
+_stays: "dict[int, tuple[weakref.ref[DataLoader[Any]], str]]" = {}
+
+
+def why(loader: "DataLoader[Any]") -> list[str]:
+    """Reasons of a loader that was tried and stays with torch; empty for any other."""
+    key, reason = _stays.get(id(loader), (lambda: None, ""))
+    return [reason] if key() is loader else []
+
+
+def iterator(loader: "DataLoader[Any]", record: "LoaderRecord") -> Any:
+    """An iterator that finds out by itself who makes the batches."""
+    from stoker.report.digest import batch_sha256
+    from stoker.spare.iterator import InProcessIterator, InProcessOptions
+
+    slots = run.settings.workers or usable_cores()
+    made: Any
+    key = weakref.ref(loader)
+
+    def tell(verdict: "Verdict") -> None:
+        reason = f"num_workers=0: {verdict.why_here}" if verdict.why_here else ""
+        run.recorder().settle(record, [reason] if reason else [])
+        made._stoker_meter.settled()
+        loader = key()
+        if reason and loader is not None:
+            _stays[id(loader)] = key, reason
+        if reason and verdict.gain is not None and verdict.gain >= MIN_GAIN_TO_TELL:
+            run.say_once(
+                f"{record.place} stays with torch: {reason}; "
+                f"--chains {slots} would make this loop about {verdict.gain:.1f}x as fast"
+            )
+
+    options = InProcessOptions(
+        num_slots=slots,
+        num_cores=usable_cores(),
+        arena_nbytes=machine_nbytes(),
+        tell=tell,
+        digest=batch_sha256,
+    )
+    made = InProcessIterator(loader, options)
+    run.recorder().settle(record, [TRYING])
+    made._stoker_meter = Meter(run.recorder(), record, run.settings)
+    return made

@@ -1,0 +1,1 @@
+"""Whether work leaves a trace, or depends on more than its inputs."""

@@ -1,0 +1,1 @@
+"""Loaders without workers: their batches are made on spare cores, where nobody can tell."""

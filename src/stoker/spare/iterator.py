@@ -1,0 +1,343 @@
+"""A loader without workers: its batches are made ahead in other processes, where nobody can tell.
+
+    FIRST   one batch is made here, as by torch, and timed; a short one ends it all: torch's own
+    LOOK    the next is made here too, between two looks at everything that it may depend on
+    AHEAD   processes make the batches; the same look before each is handed out
+    HERE    what was drawn for them is made here, and then this is torch's own iterator
+
+Batches that draw from the three global generators are made in one process, each from where the
+one before left them: a guess, which holds if the training loop draws nothing in between. It is
+compared before the batch is handed out; a batch of a wrong guess is thrown away and made here.
+
+Promise: batches, generators and errors are those of `_SingleProcessDataLoaderIter`
+(torch/utils/data/dataloader.py, 2.13). Owner: the thread that iterates.
+"""
+
+import copy
+import multiprocessing
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing import process
+from typing import Any
+
+from torch.utils.data import _utils
+from torch.utils.data.dataloader import DataLoader, _SingleProcessDataLoaderIter
+
+from stoker.clock import Deadline, now_s, thread_cpu_s
+from stoker.cluster.sizing import gain
+from stoker.order.plan import may_run_ahead
+from stoker.purity.fingerprint import Unwatchable
+from stoker.spare.ahead import Ahead
+from stoker.spare.evidence import SHORT_BATCH_S, Evidence
+from stoker.stream.driver import Died, Driver
+from stoker.stream.open import LEAVE_S, close_at_exit, forget
+from stoker.worker.job import Job
+from stoker.worker.seeding import restore_generators, save_generators
+from stoker.worker.stand_in import watch_all
+
+# The loop is given its own batch if the others take so much longer than it would.
+PATIENCE_FACTOR, PATIENCE_S = 10.0, 5.0
+# One batch in so many is made here as well, and compared.
+AUDIT_EVERY = 64
+DIFFERENT = "other processes make something else of the same samples"
+# So many wrong guesses, and one more for every so many right ones, are forgiven.
+MAX_WRONG, RIGHT_PER_WRONG = 2, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a loader: why its batches are made here, or "" where they are not.
+
+    gain: how many times as fast workers would make the loop; None where that was not measured.
+    """
+
+    why_here: str
+    gain: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InProcessOptions:
+    """tell: called when it is known what becomes of the loader; digest: of a batch."""
+
+    num_slots: int
+    num_cores: int
+    arena_nbytes: int
+    tell: Callable[[Verdict], None]
+    digest: Callable[[Any], str]
+
+
+class InProcessIterator(_SingleProcessDataLoaderIter):
+    """Iterates over a map-style loader with num_workers=0."""
+
+    def __init__(self, loader: DataLoader[Any], options: InProcessOptions) -> None:
+        super().__init__(loader)
+        self._profile_name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+        self._options = options
+        self._job = Job(
+            dataset_kind=self._dataset_kind,
+            dataset=self._dataset,
+            auto_collation=self._auto_collation,
+            collate_fn=self._collate_fn,
+            drop_last=self._drop_last,
+            base_seed=0,
+            worker_init_fn=None,
+            num_chains=0,
+        )
+        self.owner_thread = threading.get_ident()
+        self._driver: Driver | None = None
+        self._drawn: deque[Any] = deque()  # index lists that processes have, and nobody else
+        self._step: Callable[[], Any] = self._first
+        self._fetch_s = self._step_s = 0.0
+        self._left_s = 0.0  # when the loop got its last batch
+        self._generators = b""  # as the last batch left them
+        self._fingerprint = b""
+        self._draws = False
+        self._digest = ""  # of the batch that the processes make as well, at first
+        self._num_right = self._num_wrong = 0
+
+    # -- torch's own protocol ----------------------------------------------------------------
+
+    def _next_data(self) -> Any:
+        self._step_s = now_s() - self._left_s
+        batch = self._step()
+        self._left_s = now_s()
+        return batch
+
+    def _next_index(self) -> Any:
+        if self._drawn:
+            return self._drawn.popleft()
+        return super()._next_index()  # type: ignore[no-untyped-call]
+
+    def __del__(self) -> None:
+        if "_driver" in self.__dict__ and _utils is not None:
+            self._close(LEAVE_S)
+
+    # -- before: made here, with a look ------------------------------------------------------
+
+    def _first(self) -> Any:
+        """The first batch pays for what comes once, so the second is the measure."""
+        batch = self._timed()
+        if self._fetch_s < SHORT_BATCH_S:
+            self._stay("a batch takes less than handing it over", None)
+        else:
+            self._generators = save_generators()
+            self._step = self._look
+        return batch
+
+    def _timed(self) -> Any:
+        index = self._next_index()
+        began_s = now_s()
+        batch = self._make(index)
+        self._fetch_s = now_s() - began_s
+        return batch
+
+    def _make(self, index: Any) -> Any:
+        batch = self._dataset_fetcher.fetch(index)
+        return self._pinned(batch)
+
+    def _pinned(self, batch: Any) -> Any:
+        if self._pin_memory:
+            return _utils.pin_memory.pin_memory(batch, self._pin_memory_device)
+        return batch
+
+    def _look(self) -> Any:
+        """Make one batch here, see what it needs and leaves, and decide."""
+        before, step_s = save_generators(), self._step_s
+        loop_draws = before != self._generators
+        try:
+            look_s, self._fingerprint = self._watched(Deadline(self._fetch_s, thread_cpu_s))
+        except Unwatchable as reason:
+            batch = self._timed()
+            self._stay(f"its state cannot be watched: {reason}", step_s)
+            return batch
+        index = self._next_index()
+        began_s = now_s()
+        batch = self._dataset_fetcher.fetch(index)
+        self._fetch_s = now_s() - began_s
+        self._generators = save_generators()
+        self._draws = self._generators != before
+        again_s, fingerprint = self._watched(Deadline(None))
+        evidence = Evidence(
+            fetch_s=self._fetch_s,
+            step_s=step_s,
+            look_s=min(look_s, again_s),
+            has_moved=fingerprint != self._fingerprint,
+            may_run_ahead=may_run_ahead(self._index_sampler),
+            samples_draw=self._draws,
+            loop_draws=loop_draws,
+            num_left=self._num_left(),
+            num_slots=self._options.num_slots,
+            num_cores=self._options.num_cores,
+        )
+        why = evidence.why_here()
+        if why:
+            self._stay(why, step_s)
+        else:
+            self._digest = self._options.digest(batch)
+            self._start(evidence.num_workers)
+            self._send(index, before, must_audit=True)
+            self._fill()
+            self._step = self._after_audit
+        return self._pinned(batch)
+
+    def _watched(self, deadline: Deadline) -> tuple[float, bytes]:
+        """CPU seconds that a look takes, and what it sees. Raises Unwatchable."""
+        began_s = thread_cpu_s()
+        seen = watch_all(self._job, deadline)
+        return thread_cpu_s() - began_s, seen
+
+    def _num_left(self) -> int:
+        """Batches after this one."""
+        try:
+            return len(self._index_sampler) - self._num_yielded - 1
+        except TypeError:
+            return 1 << 30  # nobody knows
+
+    def _stay(self, why: str, step_s: float | None) -> None:
+        """From here on as torch. Tells what workers would gain, if that was measured."""
+        slots = self._options.num_slots
+        gains = None if step_s is None else gain(self._fetch_s, step_s, slots, slots)
+        self._options.tell(Verdict(why, gains))
+        self._step = self._here
+
+    def _here(self) -> Any:
+        batch = self._make(self._next_index())
+        if not self._drawn:
+            self.__class__ = _SingleProcessDataLoaderIter  # type: ignore[assignment]
+        return batch
+
+    # -- ahead ---------------------------------------------------------------------------------
+
+    def _start(self, num_workers: int) -> None:
+        self._state = state = Ahead(num_slots=num_workers, is_sequence=self._draws)
+        self._driver = Driver(
+            state, self._job, _processes(num_workers),
+            arena_nbytes=self._options.arena_nbytes,
+            held_limit_nbytes=-1,  # everything is copied: torch's tensors are ordinary memory
+        )  # fmt: skip
+        close_at_exit(self)
+        self._options.tell(Verdict(""))
+
+    def _send(self, index: Any, generators: bytes | None, must_audit: bool = False) -> None:
+        assert self._driver is not None
+        self._driver.draw((index, generators, must_audit))
+
+    def _fill(self, generators: bytes | None = None) -> None:
+        """Draw index lists and send them. generators: for the first, where a guess begins anew."""
+        assert self._driver is not None
+        while self._state.wants_index:
+            try:
+                index = super()._next_index()  # type: ignore[no-untyped-call]
+            except StopIteration:
+                return
+            self._drawn.append(index)
+            self._send(index, generators)
+            generators = None
+
+    def _after_audit(self) -> Any:
+        """Go on only if a process has made the same of what was made here already."""
+        made = self._taken()
+        if made is not None and (
+            self._options.digest(made[0]) != self._digest
+            or (made[1] is not None and made[1] != self._generators)
+        ):
+            self._leave(DIFFERENT)
+        elif made is not None:
+            self._step = self._ahead
+        return self._step()
+
+    def _ahead(self) -> Any:
+        if not self._drawn:
+            self._close(LEAVE_S)
+            raise StopIteration
+        why = self._why_moved()
+        if not why and self._draws and save_generators() != self._generators:
+            return self._guessed_wrong()
+        made = None if why else self._taken()
+        if why:
+            self._leave(why)
+        if made is None:
+            return self._step()
+        batch, generators = made
+        if generators is not None and not self._draws:
+            self._leave("its samples draw random numbers")
+            return self._step()
+        index = self._drawn.popleft()
+        self._num_right += 1
+        if self._num_right % AUDIT_EVERY == 0:
+            return self._audited(index, batch, generators)
+        if generators is not None:
+            restore_generators(generators)
+            self._generators = generators
+        self._fill()
+        return self._pinned(batch)
+
+    def _audited(self, index: Any, batch: Any, generators: bytes | None) -> Any:
+        """Make it here as well, and go on ahead only if it is the same."""
+        own = self._dataset_fetcher.fetch(index)
+        own_generators = save_generators()
+        expected = self._generators if generators is None else generators
+        same = self._options.digest(own) == self._options.digest(batch)
+        if not same or (self._draws and own_generators != expected):
+            self._leave(DIFFERENT)
+        else:
+            self._generators = own_generators
+            self._fill()
+        return self._pinned(own)
+
+    def _why_moved(self) -> str:
+        try:
+            has_moved = self._watched(Deadline(None))[1] != self._fingerprint
+        except Unwatchable as reason:
+            return f"its state cannot be watched: {reason}"
+        return "the training loop changes its state" if has_moved else ""
+
+    def _guessed_wrong(self) -> Any:
+        """The loop has drawn: make this batch here, and guess anew from there."""
+        assert self._driver is not None
+        self._num_wrong += 1
+        if self._num_wrong > MAX_WRONG + self._num_right // RIGHT_PER_WRONG:
+            self._leave("its samples draw random numbers, and so does the training loop")
+            return self._step()
+        batch = self._make(self._next_index())
+        self._generators = save_generators()
+        self._state.forget()
+        for number, index in enumerate(self._drawn):
+            self._send(index, None if number else self._generators)
+        self._fill(None if self._drawn else self._generators)
+        return batch
+
+    def _taken(self) -> Any | None:
+        """(batch, generators or None) of the next task; None where the processes gave it up."""
+        assert self._driver is not None
+        patience_s = PATIENCE_S + PATIENCE_FACTOR * self._fetch_s
+        made = self._driver.wait_next(Deadline(patience_s))
+        if made is None:
+            self._leave(f"other processes took more than {patience_s:.0f} s for a batch")
+        elif isinstance(made, Died):
+            self._leave(str(made.how))
+            made = None
+        return made
+
+    def _leave(self, why: str) -> None:
+        """The processes are of no more use. What they were to make is made here."""
+        self._close(0.0)
+        self._stay(why, self._step_s)
+
+    def _close(self, grace_s: float) -> None:
+        forget(self)
+        if self._driver is not None:
+            self._driver.close(grace_s)
+
+
+def _processes(num: int) -> list[Any]:
+    """Processes that take themselves for the training process.
+
+    torch makes none here: the numbers in the names of those that the script makes stay.
+    """
+    counter = copy.copy(process._process_counter)  # type: ignore[attr-defined]
+    made = [multiprocessing.get_context("fork").Process(name="MainProcess") for _ in range(num)]
+    process._process_counter = counter  # type: ignore[attr-defined]
+    return made

@@ -1,0 +1,406 @@
+"""Loaders with num_workers=0: made ahead elsewhere where nobody can tell, else here as by torch.
+
+Every case says what becomes of it: "" for batches that others make to the end, or part of the
+reason why they are made here.
+"""
+
+import itertools
+import multiprocessing
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+from stoker.clock import thread_cpu_s
+from stoker.config import Settings
+from stoker.intercept import run as this_run
+from stoker.spare import iterator as spare
+from tests.equality.cases import DRAWS, SAMPLERS, step
+from tests.equality.sides import QUIET, assert_equal, both, installed, play
+
+COUNTER = itertools.count()
+GLOBAL = {"scale": 1.0}
+SAMPLE_S = 0.008  # of work: a look at this file's datasets must be small beside a batch
+NUM_SAMPLES = 80
+CACHED = 8  # samples
+
+
+def work(seconds: float) -> None:
+    end_s = thread_cpu_s() + seconds
+    while thread_cpu_s() < end_s:
+        pass
+
+
+def environment() -> str:
+    return os.environ.get("IN_PROCESS", "")
+
+
+class Slow(Dataset):
+    """Samples that take a while. `more(dataset, index)` is what is special about them."""
+
+    def __init__(self, more: Callable[[Any, int], Any] = lambda dataset, index: index) -> None:
+        self.more = more
+        self.own = np.random.default_rng(5)
+        self.scale = 1.0
+        self.sample_s = SAMPLE_S
+        self.counts = {"all": 0}
+        self.cached = list(torch.arange(4.0 * NUM_SAMPLES).view(NUM_SAMPLES, 4))[:CACHED]
+
+    def __len__(self) -> int:
+        return NUM_SAMPLES
+
+    def __getitem__(self, index: int) -> Any:
+        work(self.sample_s)
+        info = get_worker_info()
+        where = (
+            "none" if info is None else str(info.id),
+            hash("a str"),
+            str(Path.cwd()),
+            environment(),
+        )
+        return self.more(self, index), index * self.scale * GLOBAL["scale"], where, torch.ones(3)
+
+
+def make(num_workers: int, more: Any = None, **how: Any) -> DataLoader:
+    global COUNTER
+    GLOBAL["scale"], COUNTER = 1.0, itertools.count()
+    dataset = Slow() if more is None else Slow(more)
+    return DataLoader(dataset, **({"batch_size": 4, "num_workers": num_workers} | how))
+
+
+def epochs(loader: DataLoader, num: int = 1, after: Any = lambda loader, k: None) -> Iterator[Any]:
+    for _ in range(num):
+        for k, batch in enumerate(loader):
+            yield batch
+            after(loader, k)
+
+
+def worked(loader: DataLoader) -> Iterator[Any]:
+    """A loop with work of its own, so that even one process beside it gains."""
+    return epochs(loader, after=lambda loader, k: work(0.02))
+
+
+def check(
+    make_loader: Any, run: Any, *, why: str = "", settings: Settings = QUIET, plain_run: Any = None
+) -> None:
+    """Both sides yield the same, and the loader stays for that reason, or goes."""
+    plain = play(make_loader, plain_run or run, 0)
+    with installed(settings):
+        ours = play(make_loader, run, 0)
+        reasons = [record.reasons for record in this_run.recorder()._loaders.values()]
+    assert_equal(plain, ours)
+    for told in reasons:
+        assert (told == []) if not why else (why in told[0]), reasons
+
+
+# -- made ahead --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [{}, {"drop_last": True, "batch_size": 6},
+                                 {"shuffle": True}], ids=str)  # fmt: skip
+def test_samples_that_draw_nothing_are_made_ahead(how):
+    check(partial(make, **how), partial(epochs, num=2, after=lambda loader, k: step()))
+
+
+@pytest.mark.parametrize(
+    ("draws", "shuffle"), [("random", True), ("numpy", False), ("torch", True), ("some", False)]
+)
+def test_samples_that_draw_are_made_ahead_where_the_loop_draws_nothing(draws, shuffle):
+    more = lambda dataset, index: DRAWS[draws](dataset)  # noqa: E731
+    check(partial(make, more=more, shuffle=shuffle), worked)
+
+
+def test_a_loop_that_draws_now_and_then_costs_a_guess_each_time():
+    def draws_each_ninth(loader, k):
+        work(0.02)
+        if k % 9 == 8:
+            step()
+
+    more = lambda dataset, index: random.random() + torch.rand(2)  # noqa: E731
+    check(partial(make, more=more), partial(epochs, after=draws_each_ninth))
+
+
+@pytest.mark.parametrize("sampler", ["shuffle", "replacement", "weighted", "distributed"])
+def test_samplers_that_may_be_asked_ahead(sampler):
+    def made(num_workers):
+        dataset = Slow()
+        dataset.sample_s *= 1 + (sampler == "distributed")  # of two ranks: half as many
+        return DataLoader(dataset, 4, sampler=SAMPLERS[sampler](dataset), num_workers=num_workers)
+
+    check(made, partial(epochs, after=lambda loader, k: step()))
+
+
+def test_epochs_that_are_broken_off_and_loaders_side_by_side():
+    def run(loader):
+        iterator = iter(loader)
+        yield from itertools.islice(iterator, 5)
+        yield from itertools.islice(loader, 7)
+        yield from zip(loader, iterator, strict=False)
+
+    check(make, run)
+
+
+def test_a_loop_in_another_thread():
+    def run(loader):
+        batches = []
+        thread = threading.Thread(target=lambda: batches.extend(loader))
+        thread.start()
+        thread.join()
+        return batches
+
+    check(make, run)
+
+
+def test_batches_are_ordinary_tensors_of_their_own():
+    def run(loader):
+        kept = list(loader)
+        for batch in kept:
+            batch[-1].add_(1)
+            yield batch[-1].is_shared(), batch[-1].resize_(5).shape, batch[-1].is_pinned()
+        yield [batch[:3] for batch in kept]
+
+    check(make, run)
+
+
+def test_no_grad_holds_in_the_samples_too():
+    def run(loader):
+        with torch.no_grad():
+            yield from loader
+
+    weight = torch.ones(2, requires_grad=True)
+    check(partial(make, more=lambda dataset, index: (weight * index).requires_grad), run)
+
+
+def test_processes_that_the_script_starts_later_have_the_names_they_would_have_had():
+    def run(loader):
+        before = int(multiprocessing.Process().name.rpartition("-")[2])
+        yield from loader
+        yield int(multiprocessing.Process().name.rpartition("-")[2]) - before
+
+    check(make, run)
+
+
+# -- made here ---------------------------------------------------------------------------------
+
+
+def count(dataset, index):
+    dataset.counts["all"] += 1
+    return dataset.counts["all"]
+
+
+def remember(dataset, index):
+    return dataset.__dict__.setdefault("seen", []).append(index) or len(dataset.seen)
+
+
+HERE = {
+    "own generator": (lambda dataset, index: dataset.own.random(), "its state moves"),
+    "counter": (count, "its state moves"),
+    "list": (remember, "its state moves"),
+    "global counter": (lambda dataset, index: next(COUNTER), "its state moves"),
+    "pid": (lambda dataset, index: os.getpid() == PID, "uses getpid"),
+    "thread": (lambda dataset, index: threading.current_thread().name, "uses current_thread"),
+    "own memory": (
+        lambda dataset, index: dataset.cached[index % CACHED],
+        "hands out its own memory",
+    ),
+}
+PID = os.getpid()
+
+
+@pytest.mark.parametrize("kind", HERE)
+def test_what_only_the_trainer_may_make_is_made_here(kind):
+    more, why = HERE[kind]
+    how = {"collate_fn": list} if kind == "own memory" else {}
+    check(partial(make, more=more, **how), epochs, why=why)
+
+
+def test_memory_of_the_dataset_that_the_loop_changes():
+    """As under torch, the dataset sees what the loop does to its tensors."""
+
+    def run(loader):
+        for _ in range(2):
+            for batch in loader:
+                yield batch[0][0].clone()
+                batch[0][0].add_(1)
+
+    check(partial(make, more=lambda dataset, index: dataset.cached[index % CACHED], collate_fn=list), run,
+          why="hands out its own memory")  # fmt: skip
+
+
+def test_samples_and_loop_that_both_draw():
+    more = lambda dataset, index: random.random()  # noqa: E731
+    check(partial(make, more=more), partial(epochs, after=lambda loader, k: step()),
+          why="and so does the training loop")  # fmt: skip
+
+
+@pytest.mark.parametrize("sampler", ["eager", "lazy", "subset"])
+def test_samplers_that_may_not_be_asked_ahead(sampler):
+    def made(num_workers):
+        dataset = Slow()
+        return DataLoader(dataset, 4, sampler=SAMPLERS[sampler](dataset), num_workers=num_workers)
+
+    check(made, epochs, why="its sampler cannot be asked ahead")
+
+
+def test_batches_too_short_to_hand_over():
+    def made(num_workers):
+        return DataLoader([torch.ones(3) * k for k in range(60)], 4, num_workers=num_workers)
+
+    check(made, epochs, why="takes less than handing it over")
+
+
+def test_epochs_too_short_to_gain_from():
+    def made(num_workers):
+        return DataLoader(torch.utils.data.Subset(Slow(), range(9)), 3, num_workers=num_workers)
+
+    check(made, epochs, why="too little of the epoch is left")
+
+
+def test_an_iterable_dataset_stays():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(torch.rand(20))
+
+    check(lambda num_workers: DataLoader(Stream(), 3), epochs, why="the dataset is iterable")
+
+
+# -- surprises on the way ------------------------------------------------------------------------
+
+LATE = NUM_SAMPLES // 2
+
+
+def late(more: Any) -> Any:
+    return lambda dataset, index: more(dataset, index) if index >= LATE else 0
+
+
+def raise_at(dataset, index):
+    if index == LATE:
+        raise ValueError(f"sample {index} is broken")
+    return index
+
+
+SURPRISES = {
+    "draws": (late(lambda dataset, index: random.random()), ""),
+    "moves": (late(count), "its state moves"),
+    "prints": (late(lambda dataset, index: print("late") or 0), "it prints"),
+    "writes": (late(lambda dataset, index: Path("late.txt").write_text("late")), "it writes to"),
+    "own memory": (late(lambda dataset, index: dataset.cached[index % CACHED]), None),
+}
+
+
+@pytest.mark.parametrize("kind", ["draws", "moves", "prints", "writes"])
+def test_samples_that_change_their_ways_in_mid_epoch(kind, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    more, why = SURPRISES[kind]
+    check(partial(make, more=more), epochs, why=why or "draw random numbers")
+    assert kind != "prints" or capfd.readouterr().out == "late\n" * 2 * (NUM_SAMPLES - LATE)
+
+
+def test_an_error_is_raised_where_torch_raises_it_and_the_loop_may_go_on():
+    def run(loader):
+        iterator = iter(loader)
+        while True:
+            try:
+                yield next(iterator)
+            except StopIteration:
+                return
+            except ValueError as error:
+                assert error.__notes__ == [] if hasattr(error, "__notes__") else True
+                yield str(error)
+
+    check(partial(make, more=raise_at), run, why="it raises ValueError")
+
+
+CHANGES = {
+    "attribute": lambda loader: setattr(loader.dataset, "scale", 3.0),
+    "global": lambda loader: GLOBAL.update(scale=5.0),
+    "environment": lambda loader: os.environ.update(IN_PROCESS="yes"),
+    "folder": lambda loader: os.chdir("/"),
+    "dtype": lambda loader: torch.set_default_dtype(torch.float64),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_loop_that_changes_what_samples_depend_on(change, monkeypatch):
+    def run(loader):
+        monkeypatch.setenv("IN_PROCESS", "no")
+        here = Path.cwd()
+        try:
+            yield from epochs(loader, 1, lambda x, k: CHANGES[change](x) if k == 9 else None)
+        finally:
+            os.chdir(here)
+            torch.set_default_dtype(torch.float32)
+
+    check(make, run, why="the training loop changes its state")
+
+
+def children() -> set[int]:
+    task = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+    return set(map(int, task.split()))
+
+
+def grandchildren() -> list[int]:
+    found = []
+    for child in children():
+        found += map(int, Path(f"/proc/{child}/task/{child}/children").read_text().split())
+    return found
+
+
+@pytest.mark.parametrize("draws", ["none", "torch"])
+def test_processes_that_are_killed_change_nothing(draws):
+    def run(loader, kills):
+        for k, batch in enumerate(loader):
+            yield batch
+            work(0.02)
+            if kills and k == 11:
+                victims = grandchildren()
+                assert victims
+                for pid in victims:
+                    os.kill(pid, signal.SIGKILL)
+
+    more = lambda dataset, index: DRAWS[draws](dataset)  # noqa: E731
+    check(partial(make, more=more), partial(run, kills=True), plain_run=partial(run, kills=False),
+          why="died")  # fmt: skip
+
+
+def test_processes_that_hang_are_given_up(monkeypatch):
+    monkeypatch.setattr(spare, "PATIENCE_S", 0.5)
+
+    def run(loader, stops):
+        for k, batch in enumerate(loader):
+            yield batch
+            if stops and k == 11:
+                for pid in grandchildren():
+                    os.kill(pid, signal.SIGSTOP)
+
+    check(make, partial(run, stops=True), plain_run=partial(run, stops=False), why="took more than")
+
+
+# -- what is said --------------------------------------------------------------------------------
+
+
+def test_the_line_names_chains_and_the_gain(capfd):
+    with installed(Settings()):
+        for _ in epochs(make(0, count), num=2):
+            work(0.01)
+    lines = [line for line in capfd.readouterr().err.splitlines() if "stays with torch" in line]
+    assert len(lines) == 1
+    assert "num_workers=0: its state moves; --chains 2 would make this loop about" in lines[0]
+
+
+@pytest.mark.parametrize("chains", ["1", "3"])
+def test_chains_gives_a_loader_workers(chains):
+    def made(num_workers):
+        return DataLoader(Slow(lambda dataset, index: DRAWS["all"](dataset)), 3, True,
+                          num_workers=num_workers)  # fmt: skip
+
+    both(made, epochs, workers=0, settings=Settings(chains=chains, quiet=True))
