@@ -14,9 +14,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
-from PIL import Image
-
 from benchmarks.photos import SOURCES, source_path
+from PIL import Image
 
 LABELS = ("astronaut", "chelsea", "china", "coffee", "flower", "rocket")
 SAMPLES_PER_S = 8000

@@ -5,7 +5,6 @@ each batch of each loader in order, standard output, the texts of warnings, the 
 bytes of all that the script saves. What is expected of each loader stands in CORPUS.
 """
 
-import json
 import re
 import sys
 from dataclasses import dataclass, field
@@ -43,11 +42,21 @@ CORPUS = {
     "voc":         Script(loaders={"train": OURS, "val": OURS}),
     "coco":        Script(loaders={"train": OURS, "val": OURS}),
     "speech":      Script(loaders={"train": OURS, "val": OURS}),
-    "lm_tokens":   Script(loaders={"train": OURS, "val": OURS}, runs=([], ["--resume", "--max-iters", "24"])),
+    "lm_tokens":   Script(loaders={"train": OURS, "val": OURS}, runs=([], ["--resume", "--max-iters=24"])),
     "gan":         Script(loaders={"photos": OURS, "sketches": OURS}),
     "contrastive": Script(loaders={"train": OURS}, needs=["torchvision"]),
     "graphs":      Script(loaders={"train": OURS, "val": OURS}),
     "video":       Script(loaders={"train": OURS, "val": OURS}),
+    "tabular":     Script(loaders={"train": OURS, "val": NO_WORKERS, "test": SPAWNED}),
+    "forecast":    Script(loaders={"train": OURS, "val": NO_WORKERS}, ends=3),
+    "pointcloud":  Script(loaders={"train": OURS, "again": OURS, "val": OURS}),
+    "volumes":     Script(loaders={"train": OURS, "val": OURS}),
+    "triplets":    Script(loaders={"train": OURS}),
+    "multitask":   Script(loaders={"labelled": OURS, "coloured": OURS, "bright": NO_WORKERS}),
+    "curriculum":  Script(loaders={"train": OURS, "review": OURS}),
+    "imbalance":   Script(loaders={"train": SPAWNED, "val": NO_WORKERS}),
+    "buckets":     Script(loaders={"train": OURS}),
+    "lm_shards":   Script(loaders={"train": ITERABLE, "val": NO_WORKERS}),
 }
 # fmt: on
 
