@@ -63,7 +63,7 @@ CORPUS = {
     "curriculum":  Script(loaders={"train": OURS, "review": OURS}),
     "imbalance":   Script(loaders={"train": SPAWNED, "val": NO_WORKERS}),
     "buckets":     Script(loaders={"train": OURS}),
-    "lm_shards":   Script(loaders={"train": ITERABLE, "val": NO_WORKERS}, plainly=True),
+    "lm_shards":   Script(loaders={"train": ITERABLE, "val": ITERABLE}, plainly=True),
 }
 # fmt: on
 

@@ -93,7 +93,7 @@ def main():
     train_loader = DataLoader(
         train_set, batch_size=16, num_workers=2, worker_init_fn=lambda k: random.seed(19 + k)
     )
-    val_loader = DataLoader(val_set, batch_size=32, num_workers=0)
+    val_loader = DataLoader(val_set, batch_size=32, num_workers=1)
     model = Gru()
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     for epoch in range(args.epochs):

@@ -91,7 +91,7 @@ def main():
 
     sampler = RandomSampler(train_set, replacement=True, num_samples=100)
     train_loader = DataLoader(train_set, args.batch_size, sampler=sampler, num_workers=2)
-    val_loader = DataLoader(val_set, args.batch_size, num_workers=2)
+    val_loader = DataLoader(val_set, args.batch_size, num_workers=2, persistent_workers=True)
     batches = endless(train_loader)
     for iteration in range(first, args.max_iters):
         for group in optimizer.param_groups:
