@@ -22,7 +22,6 @@ FOLDER = Path(__file__).parents[1] / "scripts"
 # takes over such loaders, the constant becomes OURS, or single entries of CORPUS do.
 OURS = ""
 NO_WORKERS = "num_workers=0"
-ITERABLE = "the dataset is iterable"
 SPAWNED = "workers are started by spawn"
 
 
@@ -63,7 +62,7 @@ CORPUS = {
     "curriculum":  Script(loaders={"train": OURS, "review": OURS}),
     "imbalance":   Script(loaders={"train": SPAWNED, "val": NO_WORKERS}),
     "buckets":     Script(loaders={"train": OURS}),
-    "lm_shards":   Script(loaders={"train": ITERABLE, "val": ITERABLE}, plainly=True),
+    "lm_shards":   Script(loaders={"train": OURS, "val": OURS}, plainly=True),
 }
 # fmt: on
 
