@@ -4,7 +4,7 @@ import copy
 import random
 import warnings
 from functools import partial
-from multiprocessing import forkserver, resource_sharer, resource_tracker
+from multiprocessing import resource_sharer
 
 import numpy as np
 import pytest
@@ -220,33 +220,6 @@ def test_a_loader_that_is_deep_copied_or_whose_attributes_change():
         yield from copy.deepcopy(loader)
 
     check(run=run)
-
-
-@pytest.fixture(scope="module")
-def helpers_of_multiprocessing():
-    """Processes that multiprocessing starts once and keeps."""
-    resource_tracker.ensure_running()
-    forkserver.ensure_running()
-    yield
-    forkserver._forkserver._stop()
-    resource_tracker._resource_tracker._stop()
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"multiprocessing_context": "spawn"},
-        {"multiprocessing_context": "forkserver"},
-    ],
-    ids=str,
-)
-@pytest.mark.slow
-def test_what_is_not_carried_is_left_to_torch(helpers_of_multiprocessing, arguments):
-    def make(num_workers):
-        arguments_now = {"num_workers": num_workers} | arguments
-        return DataLoader([(1, 2), (3, 4), (5, 6)], 2, True, **arguments_now)
-
-    both(make, lambda loader: iter(loader), offloaded=False, workers=1)
 
 
 def test_a_fork_context_given_by_name_or_object_is_carried():

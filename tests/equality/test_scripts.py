@@ -22,7 +22,6 @@ FOLDER = Path(__file__).parents[1] / "scripts"
 # takes over such loaders, the constant becomes OURS, or single entries of CORPUS do.
 OURS = ""
 NO_WORKERS = "num_workers=0"
-SPAWNED = "workers are started by spawn"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,14 +52,14 @@ CORPUS = {
     "contrastive": Script(loaders={"train": OURS}, needs=["torchvision"]),
     "graphs":      Script(loaders={"train": OURS, "val": OURS}),
     "video":       Script(loaders={"train": OURS, "val": OURS}),
-    "tabular":     Script(loaders={"train": OURS, "val": NO_WORKERS, "test": SPAWNED}),
+    "tabular":     Script(loaders={"train": OURS, "val": NO_WORKERS, "test": OURS}),
     "forecast":    Script(loaders={"train": OURS, "val": NO_WORKERS}, ends=3, plainly=True),
     "pointcloud":  Script(loaders={"train": OURS, "again": OURS, "val": OURS}),
     "volumes":     Script(loaders={"train": OURS, "val": OURS}),
     "triplets":    Script(loaders={"train": OURS}),
     "multitask":   Script(loaders={"labelled": OURS, "coloured": OURS, "bright": NO_WORKERS}),
     "curriculum":  Script(loaders={"train": OURS, "review": OURS}),
-    "imbalance":   Script(loaders={"train": SPAWNED, "val": NO_WORKERS}),
+    "imbalance":   Script(loaders={"train": OURS, "val": NO_WORKERS}),
     "buckets":     Script(loaders={"train": OURS}),
     "lm_shards":   Script(loaders={"train": OURS, "val": OURS}, plainly=True),
 }

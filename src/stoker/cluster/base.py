@@ -25,6 +25,9 @@ class Cluster(Protocol):
     Owner: one thread. All calls but `wait_*` and `close` return at once.
     """
 
+    why_no_replacement: str
+    """Why a worker that died stays dead; empty: another can be started in its slot."""
+
     def start(self, slot: int) -> socket.socket:
         """Start a worker there; returns the trainer's end of its socket. The old one must be gone."""
 

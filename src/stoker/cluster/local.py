@@ -44,6 +44,8 @@ Body = Callable[[int, socket.socket], None]
 class Template:
     """The trainer's handle on its template. See `Cluster` for the calls."""
 
+    why_no_replacement = ""
+
     def __init__(
         self,
         processes: Sequence[BaseProcess],
@@ -57,6 +59,7 @@ class Template:
         body: what a worker runs, given its slot and its end of the socket.
         """
         self._owner_pid = os.getpid()
+        self.names = [process.name for process in processes]
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pairs = [socket.socketpair() for _ in range(num_first)]
         self._control = ours

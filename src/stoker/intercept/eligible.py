@@ -13,39 +13,39 @@ from torch.utils.data import IterDataPipe, MapDataPipe, _DatasetKind, get_worker
 from torch.utils.data.dataloader import DataLoader
 
 
-def why_not_offload(loader: DataLoader[Any]) -> list[str]:
-    """Reasons, the most telling first; empty: it may be offloaded."""
-    return [reason for reason in _reasons(loader) if reason]
+def why_not_offload(loader: DataLoader[Any], chains_asked: bool) -> list[str]:
+    """Reasons, the most telling first; empty: it may be offloaded.
+
+    chains_asked: a loader without workers is to have some.
+    """
+    return [reason for reason in _reasons(loader, chains_asked) if reason]
 
 
-def _reasons(loader: DataLoader[Any]) -> list[str]:
+def _reasons(loader: DataLoader[Any], chains_asked: bool) -> list[str]:
     if type(loader)._get_iterator is not DataLoader._get_iterator:
         return [f"{type(loader).__qualname__} overrides _get_iterator"]
     return [
-        _about_dataset(loader),
-        _about_processes(loader),
+        _about_dataset(loader, chains_asked),
+        _about_processes(),
         "prefetch_factor is not positive" if not (loader.prefetch_factor or 1) > 0 else "",
     ]
 
 
-def _about_dataset(loader: DataLoader[Any]) -> str:
+def _about_dataset(loader: DataLoader[Any], chains_asked: bool) -> str:
     if loader.num_workers:
         return ""
     if isinstance(loader.dataset, (IterDataPipe, MapDataPipe)):
         return "num_workers=0: the dataset is a DataPipe"
     if loader._dataset_kind == _DatasetKind.Iterable:
         return "num_workers=0: the dataset is iterable"
+    # Not as torch asks where there are workers, which fixes it; the first of all is the default.
+    method = multiprocessing.get_start_method(True) or multiprocessing.get_all_start_methods()[0]
+    if method != "fork" and not chains_asked:
+        return f"num_workers=0: processes are started by {method} here, and only a fork could help"
     return ""
 
 
-def _about_processes(loader: DataLoader[Any]) -> str:
-    if loader.num_workers:
-        context = loader.multiprocessing_context or multiprocessing.get_context()
-        method = context.get_start_method()
-    else:  # torch does not ask, and so does not fix it
-        method = multiprocessing.get_start_method(allow_none=True) or "fork"
-    if method != "fork":
-        return f"workers are started by {method}, not fork"
+def _about_processes() -> str:
     if multiprocessing.current_process().daemon:
         return "the loader is iterated in a daemonic process, which may have no children"
     if get_worker_info() is not None:

@@ -72,7 +72,7 @@ def _why_not(loader: "DataLoader[Any]") -> list[str]:
     from stoker.intercept.eligible import why_not_here, why_not_offload
 
     here = why_not_here()
-    return [here] if here else why_not_offload(loader)
+    return [here] if here else why_not_offload(loader, run.settings.chains != "script")
 
 
 def _offload(loader: "DataLoader[Any]", place: str) -> Any:
@@ -101,6 +101,9 @@ def _offload(loader: "DataLoader[Any]", place: str) -> Any:
     _meter(iterator, _record(loader, place, chains, []))
     if is_iterable and settings.chains != "script":
         iterator._stoker_meter.note(f"--chains {settings.chains} is not for iterable datasets")
+    if iterator._driver.why_no_replacement:
+        why = iterator._driver.why_no_replacement
+        iterator._stoker_meter.note(f"a worker that dies cannot be replaced: {why}")
     return iterator
 
 

@@ -39,6 +39,7 @@ class Ahead:
     num_replayed: int = 0
     why_barred: str = ""  # a Stream's
     is_iterable: bool = False
+    max_deaths: int = 1
     reorder: Reorder[Any] = field(default_factory=lambda: Reorder(0))
     _next_id: int = 0
     _owed: list[dict[int, Task]] = field(init=False)  # by slot

@@ -213,7 +213,8 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
     def _start(self, num_workers: int) -> None:
         self._state = state = Ahead(num_slots=num_workers, is_sequence=self._draws)
         self._driver = Driver(
-            state, self._job, _processes(num_workers),
+            state, self._job, multiprocessing.get_context("fork"),
+            processes=_processes(num_workers),
             arena_nbytes=self._options.arena_nbytes,
             held_limit_nbytes=-1,  # everything is copied: torch's tensors are ordinary memory
         )  # fmt: skip

@@ -13,12 +13,14 @@ import socket
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
 from stoker.clock import Deadline
 from stoker.cluster.base import Exit
 from stoker.cluster.local import Template, reap
+from stoker.cluster.spawned import Spawned
 from stoker.order.reorder import Reorder
 from stoker.stream.events import (
     Action,
@@ -43,7 +45,7 @@ from stoker.stream.events import (
 from stoker.wire.batch_codec import decode, dumps
 from stoker.wire.channel import Channel, ConnectionLost, Frame
 from stoker.wire.frame import INLINE, PLACE, Flag, Kind, pack
-from stoker.wire.slabs import AT_ONCE_NBYTES, ArenaPool, Lender, Witness
+from stoker.wire.slabs import AT_ONCE_NBYTES, Arena, ArenaPool, Lender, Witness
 from stoker.worker.job import Job
 from stoker.worker.main import main
 
@@ -94,6 +96,7 @@ class State(Protocol):
     num_replayed: int
     why_barred: str
     is_iterable: bool
+    max_deaths: int
     reorder: Reorder[Any]
 
     @property
@@ -118,13 +121,15 @@ class Driver:
         self,
         state: State,
         job: Job,
-        processes: Sequence[BaseProcess],
+        context: BaseContext,
         *,
         arena_nbytes: int,
         held_limit_nbytes: int,
+        processes: Sequence[BaseProcess] = (),
     ) -> None:
-        """processes: one never-started Process a chain. held_limit_nbytes: what the script may
-        keep in arenas before further batches are copied to ordinary memory."""
+        """context: how processes are started; processes: with fork, one never-started Process a
+        chain. held_limit_nbytes: what the script may keep in arenas before further batches are
+        copied to ordinary memory."""
         reap()
         self.state = state
         self.stats = DriverStats(num_started=state.num_chains)
@@ -137,19 +142,30 @@ class Driver:
         self._bodies: dict[int, bytes] = {}  # index lists of the tasks that are owed
         self._poll = select.poll()
         self._slot_of_fd: dict[int, int] = {}
-        self._lenders = [_pool.take(arena_nbytes) for _ in range(state.num_slots)]
+        is_forked = context.get_start_method() == "fork"
+        self._lenders = [_pool.take(arena_nbytes, not is_forked) for _ in range(state.num_slots)]
         self._lenders.append(None)  # the witness makes no batch
-        arenas = [lender.arena if lender is not None else None for lender in self._lenders]
-
-        def body(slot: int, sock: socket.socket) -> None:
-            chain = slot if slot < job.num_chains else None
-            main(job, chain, sock, arenas[slot])
-
-        self._template = Template(processes, body, state.num_chains)
+        if is_forked:
+            self._template: Template | Spawned = Template(
+                processes, self._body_of(job), state.num_chains
+            )
+        else:
+            self._template = Spawned(context, main, job, self._arena_of, state.num_chains)
+            if self._template.why_no_replacement:
+                state.max_deaths = 1
+        self.why_no_replacement = self._template.why_no_replacement
         _drivers.add(self)
         for slot in range(state.num_chains):
             self._start(Start(slot))
         self._rest_deadline: Deadline | None = Deadline(REST_AFTER_S)
+
+    def _arena_of(self, slot: int) -> Arena | None:
+        lender = self._lenders[slot]
+        return None if lender is None else lender.arena
+
+    def _body_of(self, job: Job) -> Callable[[int, socket.socket], None]:
+        arenas = [self._arena_of(slot) for slot in range(len(self._lenders))]
+        return lambda slot, sock: main(job, slot, sock, arenas[slot])
 
     # -- the iterator's calls --------------------------------------------------------------------
 
@@ -192,6 +208,10 @@ class Driver:
     def wait_pid(self, slot: int) -> int | None:
         self._start_rest()
         return self._template.wait_pid(slot, Deadline(EXIT_WAIT_S))
+
+    def name_of(self, slot: int) -> str:
+        """What multiprocessing calls the worker."""
+        return self._template.names[slot]
 
     def wait_exit(self, slot: int, deadline: Deadline) -> Exit | None:
         self._start_rest()

@@ -28,7 +28,7 @@ from stoker.clock import Deadline
 from stoker.order.plan import may_run_ahead
 from stoker.stream.driver import ENDED, Died, Driver, Failed
 from stoker.stream.open import LEAVE_S, close_at_exit, forget
-from stoker.stream.state import MAX_DEATHS, Stream
+from stoker.stream.state import Stream
 from stoker.wire.batch_codec import loads
 from stoker.worker.job import Job
 
@@ -90,7 +90,7 @@ class StreamOptions:
 
 
 class StreamIterator(_MultiProcessingDataLoaderIter):
-    """Iterates over one loader's batches, made by forked chains."""
+    """Iterates over one loader's batches, made by chains in processes of their own."""
 
     def __init__(self, loader: DataLoader[Any], options: "StreamOptions") -> None:
         _BaseDataLoaderIter.__init__(self, loader)
@@ -108,8 +108,8 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
         multiprocessing.get_start_method()  # as torch does: fixes the default context
         self._driver = self._start_driver(loader, options)
         self._workers = [
-            WorkerHandle(self._driver, slot, process.name)  # type: ignore[misc]
-            for slot, process in enumerate(self._processes)
+            WorkerHandle(self._driver, slot, self._driver.name_of(slot))  # type: ignore[misc]
+            for slot in range(self._num_workers)
         ]
         self._data_queue = _Results(self._driver)  # type: ignore[assignment]
         self._pinner = _Pinner(self._pin_memory_device) if self._pin_memory else None
@@ -118,8 +118,11 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
         self._reset(loader, first_iter=True)
 
     def _start_driver(self, loader: DataLoader[Any], options: "StreamOptions") -> Driver:
+        context: Any = loader.multiprocessing_context or multiprocessing.get_context()
+        is_forked = context.get_start_method() == "fork"
         may_be_free = (
             options.num_slots > options.num_chains
+            and is_forked
             and self._worker_init_fn is None
             and self._in_order
             and may_run_ahead(self._index_sampler)
@@ -145,14 +148,14 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             num_chains=options.num_chains,
             shared_seed=self._shared_seed,
         )
-        context = multiprocessing.get_context("fork")
-        self._processes = [context.Process(daemon=True) for _ in range(state.num_chains)]
+        num_to_fork = state.num_chains if is_forked else 0
         return Driver(
             state,
             job,
-            self._processes,
+            context,
             arena_nbytes=options.arena_nbytes,
             held_limit_nbytes=options.held_limit_nbytes,
+            processes=[context.Process(daemon=True) for _ in range(num_to_fork)],
         )
 
     # -- torch's own protocol ----------------------------------------------------------------
@@ -218,7 +221,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
         if isinstance(batch, Failed):
             _reraise(batch)
         if isinstance(batch, Died):
-            raise _death(batch)
+            raise _death(batch, self._state.max_deaths)
         return batch
 
 
@@ -261,7 +264,7 @@ def _reraise(failed: Failed) -> NoReturn:
     raise AssertionError("reraise returned")
 
 
-def _death(died: Died) -> RuntimeError:
+def _death(died: Died, max_deaths: int) -> RuntimeError:
     """torch's words for a dead worker (torch/csrc/DataLoader.cpp, 2.13), and the samples."""
     how = died.how
     if isinstance(how, str):
@@ -281,10 +284,9 @@ def _death(died: Died) -> RuntimeError:
         )
     error = RuntimeError(text)
     due = f"samples {_first_few(loads(died.body))} were" if died.body else "one batch was"
-    error.add_note(
-        f"stoker: worker {how.slot} died {MAX_DEATHS} times while {due} due; "
-        "it was started afresh each time"
-    )
+    times = f"{max_deaths} times; it was started afresh each time"
+    again = times if max_deaths > 1 else "once; it cannot be started afresh"
+    error.add_note(f"stoker: worker {how.slot} died while {due} due, {again}")
     return error
 
 

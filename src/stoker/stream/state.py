@@ -67,7 +67,8 @@ class Phase(Enum):
 class Stream:
     """num_slots: workers that free-standing tasks may use; may_run_ahead: indices may be drawn
     earlier than torch would; may_be_free: rung 5 is open to this job at all; is_iterable: a
-    chain's tasks are all alike, and it may end before others; persistent: workers outlive that."""
+    chain's tasks are all alike, and it may end before others; persistent: workers outlive that;
+    max_deaths: of workers on one task, before it is given up; 1: none can be replaced."""
 
     num_chains: int
     prefetch_factor: int
@@ -76,6 +77,7 @@ class Stream:
     may_be_free: bool = False
     is_iterable: bool = False
     persistent: bool = False
+    max_deaths: int = MAX_DEATHS
     phase: Phase = Phase.HOME
     why_barred: str = ""
     num_lost: int = 0
@@ -289,7 +291,7 @@ class Stream:
     def _blame(self, task: Task) -> bool:
         """Count one more death against the task that was at work; whether it is one too many."""
         task.num_deaths += 1
-        return task.num_deaths >= MAX_DEATHS
+        return task.num_deaths >= self.max_deaths
 
     def _revive(self, slot: int, how: Any) -> list[Action]:
         """Start a chain's worker again and have it make what it made; how: None if we ended it."""
@@ -305,7 +307,7 @@ class Stream:
         task = chain.oldest_owed
         if task is None:
             chain.num_idle_deaths += 1
-            return chain.num_idle_deaths >= MAX_DEATHS
+            return chain.num_idle_deaths >= self.max_deaths
         return self._blame(task)
 
     def _restarted(self, seed: bytes) -> list[Action]:
@@ -342,7 +344,8 @@ class Stream:
             if self._fingerprint not in (None, point.fingerprint):
                 return self._bar("its state moves", moved=(number, point.task_id))
             return self._try_free()
-        if chain.nbytes > LONG_HISTORY_NBYTES and not self._has_asked:
+        is_long = chain.nbytes > LONG_HISTORY_NBYTES and self.max_deaths > 1
+        if is_long and not self._has_asked:
             self._has_asked = True
             return [Start(self.witness_slot, must_greet=True)]
         return self._ask_extras(point) if self.phase is Phase.HOME and self.may_be_free else []

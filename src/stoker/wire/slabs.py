@@ -12,6 +12,7 @@ import os
 import select
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.reduction import DupFd
 from typing import Any
 from weakref import ref
 
@@ -28,15 +29,33 @@ _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Linux; named in mmap from
 class Arena:
     """A sparse shared mapping that forked children inherit; pages exist once they are touched.
 
-    It has no name and no file descriptor, so nothing of it can be left behind.
+    It has no name and no file descriptor, so nothing of it can be left behind; with `can_travel`
+    it has a descriptor, by which a process that is being started can be given it.
     Raises OSError where the system refuses (ulimit -v).
     """
 
-    def __init__(self, nbytes: int) -> None:
+    def __init__(self, nbytes: int, can_travel: bool = False, fd: int | None = None) -> None:
         self.nbytes = nbytes
-        flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _NORESERVE
-        self._map = mmap.mmap(-1, nbytes, flags=flags)
+        self.can_travel = can_travel
+        flags = mmap.MAP_SHARED | _NORESERVE
+        if can_travel and fd is None:
+            fd = os.memfd_create("stoker-arena", os.MFD_CLOEXEC)
+            os.ftruncate(fd, nbytes)
+        if fd is None:
+            flags |= mmap.MAP_ANONYMOUS
+        self._fd = fd
+        self._map = mmap.mmap(-1 if fd is None else fd, nbytes, flags=flags)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Only while a process is being started: multiprocessing carries the descriptor."""
+        assert self._fd is not None, "this arena can only be inherited"
+        return _arena_of, (self.nbytes, DupFd(self._fd))
+
+    def __del__(self) -> None:
+        fd = getattr(self, "_fd", None)
+        if fd is not None:
+            os.close(fd)
 
     def extent(self, offset: int, nbytes: int) -> "ctypes.Array[ctypes.c_ubyte]":
         """An object that exports these bytes and lives as long as any view of any view of it.
@@ -45,6 +64,10 @@ class Arena:
         buffer but not that object.
         """
         return (ctypes.c_ubyte * nbytes).from_buffer(self._map, offset)
+
+
+def _arena_of(nbytes: int, descriptor: Any) -> Arena:
+    return Arena(nbytes, can_travel=True, fd=descriptor.detach())
 
 
 class _Life(ref["ctypes.Array[ctypes.c_ubyte]"]):
@@ -229,18 +252,20 @@ class ArenaPool:
     def __init__(self) -> None:
         self._lenders: list[Lender] = []
 
-    def take(self, nbytes: int) -> Lender | None:
+    def take(self, nbytes: int, can_travel: bool = False) -> Lender | None:
         """A lender with nothing lent; None where the system refuses to map more."""
         for i, lender in enumerate(self._lenders):
             lender.take_returned()
-            if not lender.lent() and lender.arena.nbytes >= nbytes:
+            if not lender.lent() and lender.arena.nbytes >= nbytes and not can_travel:
                 return self._lenders.pop(i)
         try:
-            return Lender(Arena(nbytes))
+            return Lender(Arena(nbytes, can_travel))
         except (OSError, ValueError, OverflowError):
             return None
 
     def give(self, lender: Lender) -> None:
+        if lender.arena.can_travel:
+            return  # what it costs to make another is little beside a process that is spawned
         self._lenders.append(lender)
         del self._lenders[:-MAX_POOLED]
 

@@ -21,8 +21,9 @@ from stoker.worker.patches import give_birth_in, tune_allocator
 from stoker.worker.stand_in import StandIn
 
 
-def main(job: Job, chain: int | None, sock: socket.socket, arena: Arena | None) -> None:
+def main(job: Job, slot: int, sock: socket.socket, arena: Arena | None) -> None:
     """Be a worker until the trainer closes its end of `sock`. Runs user code."""
+    chain = slot if slot < job.num_chains else None
     try:
         os.register_at_fork(after_in_child=sock.close)  # a fork of the dataset's is not a worker
         _utils.signal_handling._set_worker_signal_handlers()  # type: ignore[attr-defined]

@@ -1,0 +1,191 @@
+"""Workers that are started by spawn or forkserver: the same batches, from the same memory."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import warnings
+from collections.abc import Iterator
+from functools import partial
+from multiprocessing import forkserver, resource_sharer, resource_tracker
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+from stoker.cluster import spawned
+from tests.equality.cases import draw_all, step
+from tests.equality.sides import both, installed
+from tests.equality.test_iterables import SHARDS, Shards
+
+pytestmark = pytest.mark.slow
+METHODS = ["spawn", "forkserver"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def helpers_of_multiprocessing() -> Iterator[None]:
+    """Processes and threads that multiprocessing starts once and keeps."""
+    resource_tracker.ensure_running()
+    forkserver.ensure_running()
+    value = multiprocessing.get_context("spawn").Value("i", 0)  # its file is kept for all others
+    yield
+    del value
+    forkserver._forkserver._stop()
+    resource_sharer.stop()
+    resource_tracker._resource_tracker._stop()
+
+
+class Plain(Dataset):
+    """Depends on all that a worker has: seeds, its own generator, counters, the dataset's values."""
+
+    def __init__(self, num_samples: int = 16, size: int = 3) -> None:
+        self.num_samples, self.size = num_samples, size
+        self.scale, self.num_given = 1.0, 0
+        self.own = np.random.default_rng(5)
+        self.parent_pid = os.getpid()
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def __getitem__(self, index: int) -> Any:
+        self.num_given += 1
+        info = get_worker_info()
+        process = multiprocessing.current_process()
+        drawn = torch.tensor(draw_all(self))
+        x = torch.full((self.size,), index * self.scale)
+        who = (info.id, info.num_workers, process.daemon, process.name.partition("-")[0])
+        return (
+            x,
+            drawn,
+            self.num_given,
+            who,
+            multiprocessing.parent_process().pid == self.parent_pid,
+        )
+
+
+def make(num_workers: int, method: str, dataset: Any = None, **how: Any) -> DataLoader:
+    return DataLoader(
+        Plain() if dataset is None else dataset,
+        **({"batch_size": 3, "shuffle": True} | how),
+        num_workers=num_workers,
+        multiprocessing_context=method,
+    )
+
+
+def epochs(loader: DataLoader, num: int = 2) -> Iterator[Any]:
+    for _ in range(num):
+        for batch in loader:
+            yield batch
+            step()
+        loader.dataset.scale = 7.0  # workers that live on do not see it
+
+
+@pytest.mark.parametrize(("method", "persistent"), [("spawn", True), ("forkserver", False)])
+def test_batches_and_trainer_randomness_are_those_of_torch(method, persistent):
+    both(partial(make, method=method, persistent_workers=persistent), epochs)
+
+
+def test_iterables():
+    def made(num_workers):
+        dataset = Shards(SHARDS["uneven"], draws="numpy")
+        return make(num_workers, "spawn", dataset, shuffle=False, persistent_workers=True)
+
+    both(made, epochs)
+
+
+def test_large_batches_lie_where_the_worker_wrote_them():
+    def run(loader):
+        iterator = iter(loader)
+        kept = list(iterator)
+        yield from kept
+        driver = getattr(iterator, "_driver", None)
+        if driver is not None:
+            assert driver.stats.wire_nbytes < driver.stats.raw_nbytes / 100
+            assert driver.stats.num_copied == 0
+
+    both(partial(make, method="spawn", dataset=Plain(size=1 << 17)), run)
+
+
+def killed(loader: DataLoader, kills: bool) -> Iterator[Any]:
+    iterator = iter(loader)
+    for k, batch in enumerate(iterator):
+        yield batch
+        loader.dataset.scale = 9.0  # a replacement must not see it
+        if kills and k == 1:
+            os.kill(iterator._workers[0].pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_killed_worker_is_replaced_from_what_the_dataset_was_at_iter(method):
+    made = partial(make, method=method, batch_size=1, prefetch_factor=1)
+    both(made, partial(killed, kills=True), plain_run=partial(killed, kills=False))
+
+
+def test_an_iterable_of_a_killed_worker_is_fetched_again():
+    def made(num_workers):
+        return make(num_workers, "forkserver", Shards(SHARDS["even"], "random"), shuffle=False,
+                    prefetch_factor=1)  # fmt: skip
+
+    both(made, partial(killed, kills=True), plain_run=partial(killed, kills=False))
+
+
+def test_a_worker_that_cannot_be_replaced_is_told_as_torch_tells_it(monkeypatch):
+    monkeypatch.setattr(spawned, "FROZEN_LIMIT_NBYTES", 100)
+    with installed(), pytest.raises(RuntimeError, match="is killed by signal: Killed") as caught:
+        list(killed(make(2, "forkserver", batch_size=1), kills=True))
+    assert "it cannot be started afresh" in caught.value.__notes__[0]
+
+
+class Counted(Plain):
+    """Shares a number and a tensor with the trainer."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__()
+        self.count = context.Value("i", 0)
+        self.seen = torch.zeros(16).share_memory_()
+
+    def __getitem__(self, index: int) -> Any:
+        with self.count.get_lock():
+            self.count.value += 1
+        self.seen[index] += 1
+        return super().__getitem__(index)
+
+
+def test_what_the_script_shares_with_its_workers_and_their_replacements_stays_shared():
+    context = multiprocessing.get_context("spawn")
+    dataset = Counted(context)
+    with installed():
+        for _ in killed(make(2, "spawn", dataset, batch_size=1), kills=True):
+            pass
+    assert dataset.count.value == int(dataset.seen.sum()) >= 16
+    assert bool((dataset.seen >= 1).all())
+
+
+class Unpicklable(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.function = lambda x: x
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_cannot_be_pickled_is_told_as_torch_tells_it(method):
+    def run(loader):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                iter(loader)
+            except Exception as error:
+                yield type(error).__name__, str(error)
+        yield [str(w.message) for w in caught if "pickle" in str(w.message)]
+
+    def made(num_workers):
+        return make(num_workers, method, Unpicklable())
+
+    told = []
+    for side in (contextlib.nullcontext(), installed()):
+        with side:
+            told.append(list(run(made(2))))
+    assert told[0] == told[1]
+    assert len(told[0]) == 2 and told[0][1]
