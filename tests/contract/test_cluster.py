@@ -70,9 +70,8 @@ def server():
 
 @pytest.fixture(params=[local, spawned])
 def make(request):
-    if request.param is spawned:
-        if request.node.get_closest_marker("template"):
-            pytest.skip("of templates only")
+    if request.param is spawned and request.node.get_closest_marker("template"):
+        pytest.skip("of templates only")
     made = []
 
     def start(*args, **kwargs):
