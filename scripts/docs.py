@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 from stoker import config, errors  # noqa: E402  # this checkout's, installed or not
-from stoker.cli import run  # noqa: E402
+from stoker.cli import run, verify  # noqa: E402
 from stoker.report import digest  # noqa: E402
 
 BLOCK = re.compile(
@@ -46,6 +46,10 @@ def help_text() -> str:
     return f"```text\n{run.help_text()}```\n"
 
 
+def verify_help() -> str:
+    return f"```text\n{verify.help_text()}```\n"
+
+
 def digest_encoding() -> str:
     """The part of report/digest.py's docstring that publishes the encoding."""
     return (digest.__doc__ or "").partition("**The encoding.** ")[2].lstrip()
@@ -54,6 +58,7 @@ def digest_encoding() -> str:
 GENERATED: dict[str, tuple[Path, Callable[[], str]]] = {
     "settings": (ROOT / "docs/configuration.md", settings_table),
     "help": (ROOT / "docs/configuration.md", help_text),
+    "verify": (ROOT / "docs/configuration.md", verify_help),
     "encoding": (ROOT / "docs/report.md", digest_encoding),
 }
 

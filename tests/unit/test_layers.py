@@ -12,8 +12,9 @@ import stoker
 ROOT = Path(stoker.__file__).parent
 MAX_FILES = 8  # of a room, beside its __init__
 ARROWS = {
-    "cli": set(),
-    "intercept": {"spare", "stream", "report", "order", "cluster"},
+    "cli": {"proof"},
+    "intercept": {"spare", "stream", "report", "order", "cluster", "proof"},
+    "proof": {"report"},
     "spare": {"stream", "worker", "order", "purity", "cluster"},
     "stream": {"order", "wire", "cluster", "worker"},
     "cluster": set(),
@@ -28,7 +29,8 @@ CLI_MAY = {"errors", "config"}
 PURE = {
     *(f"order.{file.stem}" for file in (ROOT / "order").glob("[!_]*.py")),
     "stream.events", "stream.history", "stream.state", "spare.ahead", "spare.evidence",
-    "wire.frame", "wire.extents", "config", "errors", "report.metrics", "report.summary", "cluster.sizing",
+    "wire.frame", "wire.extents", "config", "errors", "report.metrics", "report.summary",
+    "cluster.sizing", "proof.record", "proof.compare", "proof.table",
 }  # fmt: skip
 FILES = {
     ".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in ROOT.rglob("*.py")

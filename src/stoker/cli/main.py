@@ -1,15 +1,19 @@
 """The `stoker` command: finds the subcommand and runs it. Exit code 70 is our own bug."""
 
 import sys
+from collections.abc import Callable
 
 USAGE = """\
 usage: stoker run [flags] -- COMMAND ...
+       stoker verify [flags] -- COMMAND ...
 
 Make an unmodified PyTorch training script as fast as its accelerator allows.
 
 commands:
   run     run a command with stoker in it: stoker run -- python train.py
           (stoker run --help lists the flags)
+  verify  run it plain and with stoker, and compare every batch: exit code 0 if they are equal
+          (stoker verify --help lists the flags)
 
   --version, --help
 """
@@ -21,11 +25,9 @@ OUR_BUG = 70
 def main(arguments: list[str] | None = None) -> int:
     """Exit code of the command line `arguments` (without the program's name)."""
     words = sys.argv[1:] if arguments is None else arguments
-    if words and words[0] == "run":
-        from stoker.cli import run
-
+    if words and words[0] in ("run", "verify"):
         try:
-            return run.main(words[1:])
+            return _subcommand(words[0])(words[1:])
         except Exception:
             import traceback
 
@@ -42,3 +44,14 @@ def main(arguments: list[str] | None = None) -> int:
     given = f"unknown command {words[0]!r}" if words else "a command is missing"
     print(f"stoker: {given}\n\n{USAGE}", end="", file=sys.stderr)
     return 2
+
+
+def _subcommand(name: str) -> Callable[[list[str]], int]:
+    """Its main(); a subcommand pays only for its own imports."""
+    if name == "run":
+        from stoker.cli import run
+
+        return run.main
+    from stoker.cli import verify
+
+    return verify.main

@@ -38,10 +38,17 @@ def main(words: list[str]) -> int:
     return become(command, environ)
 
 
-def split(words: list[str]) -> tuple[dict[str, str], list[str] | None]:
-    """Flags (setting name -> text) and the command; None for --help. Raises ConfigError."""
+def split(
+    words: list[str],
+    settings: tuple[config.Setting, ...] = config.SETTINGS,
+    name: str = "run",
+) -> tuple[dict[str, str], list[str] | None]:
+    """Flags (setting name -> text) and the command; None for --help. Raises ConfigError.
+
+    settings: those that the subcommand `name` takes as flags.
+    """
     flags: dict[str, str] = {}
-    known = {setting.flag: setting for setting in config.SETTINGS}
+    known = {setting.flag: setting for setting in settings}
     rest = list(words)
     while rest and rest[0].startswith("-") and rest[0] != "--":
         word, has_value, value = rest.pop(0).partition("=")
@@ -49,7 +56,7 @@ def split(words: list[str]) -> tuple[dict[str, str], list[str] | None]:
             return {}, None
         if word not in known:
             raise ConfigError(
-                f"unknown flag {word!r} before the command; stoker run --help lists the flags, "
+                f"unknown flag {word!r} before the command; stoker {name} --help lists the flags, "
                 "the command's own go after --"
             )
         if known[word].metavar and not has_value:
@@ -62,7 +69,7 @@ def split(words: list[str]) -> tuple[dict[str, str], list[str] | None]:
     if rest[:1] == ["--"]:
         rest = rest[1:]
     if not rest:
-        raise ConfigError("no command given; write: stoker run [flags] -- python train.py")
+        raise ConfigError(f"no command given; write: stoker {name} [flags] -- python train.py")
     return flags, rest
 
 

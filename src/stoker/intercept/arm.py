@@ -6,37 +6,45 @@ Promise: a process that never imports torch pays for this file and an import hoo
 
 from __future__ import annotations
 
+import os
 import sys
 
 TYPE_CHECKING = False  # as typing's, which costs 3 ms to import
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
 
 WATCHED = "torch.utils.data"
+PROOF = "STOKER_PROOF"  # set by `stoker verify`; proof/record.py
 
 
 class _Watcher:
-    """A finder that finds nothing, but lets `install` run once after WATCHED was executed."""
+    """A finder that finds nothing, but lets `then` run once after `watched` was executed."""
+
+    def __init__(self, watched: str, then: Callable[[], None]) -> None:
+        self._watched = watched
+        self._then = then
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name != WATCHED or self not in sys.meta_path:
+        if name != self._watched or self not in sys.meta_path:
             return None
         sys.meta_path.remove(self)
         from importlib.util import find_spec
 
         spec = find_spec(name)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Then(spec.loader)  # type: ignore[assignment]  # a loader by its two methods
+            spec.loader = _Then(spec.loader, self._then)  # type: ignore[assignment]  # a loader by its two methods
         return spec
 
 
 class _Then:
-    """A loader that runs the real one, steps aside, and installs."""
+    """A loader that runs the real one, steps aside, and does what follows."""
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Any, then: Callable[[], None]) -> None:
         self._loader = loader
+        self._then = then
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         module: ModuleType | None = self._loader.create_module(spec)
@@ -47,7 +55,7 @@ class _Then:
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
-        install()
+        self._then()
 
 
 def install() -> None:
@@ -66,4 +74,15 @@ def arm() -> None:
     if WATCHED in sys.modules:
         install()
     else:
-        sys.meta_path.insert(0, _Watcher())
+        sys.meta_path.insert(0, _Watcher(WATCHED, install))
+    if PROOF in os.environ:
+        _seed()
+
+
+def _seed() -> None:
+    """Both sides of `stoker verify` start from the same seeds; the script's own come later."""
+    from stoker.proof import side
+
+    side.seed_python()
+    sys.meta_path.insert(0, _Watcher("numpy.random", side.seed_numpy))
+    sys.meta_path.insert(0, _Watcher(WATCHED, side.seed_torch))

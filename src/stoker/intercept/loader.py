@@ -13,6 +13,7 @@ from stoker.cluster.sizing import machine_nbytes, usable_cores
 from stoker.intercept import in_process, run
 from stoker.intercept.meter import Meter
 from stoker.order.chain import num_chains
+from stoker.proof import side
 
 if TYPE_CHECKING:
     from torch.utils.data.dataloader import DataLoader
@@ -31,21 +32,47 @@ def get_iterator(original: GetIterator) -> GetIterator:
 
     @functools.wraps(original)
     def _get_iterator(self: "DataLoader[Any]") -> Any:
-        place = place_of(sys._getframe(1))
-        reasons = _why_not(self)
-        if reasons and not run.settings.off:
-            run.say_once(f"{place} stays with torch: {reasons[0]}")
-        if not reasons and (self.num_workers or run.settings.chains != "script"):
-            return _offload(self, place)
-        reasons = reasons or in_process.why(self)
-        record = _record(self, place, self.num_workers, reasons)
-        if not reasons:
-            return in_process.iterator(self, record)
-        iterator = original(self)
-        _meter(iterator, record)
+        iterator = _made(original, self, place_of(sys._getframe(1)))
+        if side.is_on():
+            iterator._stoker_meter.follow(self, _looks(self))
         return iterator
 
     return _get_iterator
+
+
+def _made(original: GetIterator, loader: "DataLoader[Any]", place: str) -> Any:
+    """An iterator with a meter."""
+    reasons = _why_not(loader)
+    if reasons and not run.settings.off:
+        run.say_once(f"{place} stays with torch: {reasons[0]}")
+    if not reasons and (loader.num_workers or run.settings.chains != "script"):
+        return _offload(loader, place)
+    reasons = reasons or in_process.why(loader)
+    record = _record(loader, place, loader.num_workers, reasons)
+    if not reasons:
+        return in_process.iterator(loader, record)
+    iterator = _torchs(original, loader)
+    _meter(iterator, record)
+    return iterator
+
+
+def _torchs(original: GetIterator, loader: "DataLoader[Any]") -> Any:
+    """torch's own iterator; in the plain run of `stoker verify --chains N` with N workers.
+
+    Only where stoker would have N chains too (docs/decisions/009-verify.md).
+    """
+    if not side.is_on() or run.settings.chains == "script":
+        return original(loader)
+    from stoker.intercept.eligible import why_not_here, why_not_offload
+
+    theirs = loader.num_workers, loader.prefetch_factor
+    if not why_not_here() and not why_not_offload(loader):
+        loader.num_workers = _chains(loader, run.settings.workers or usable_cores())
+        loader.prefetch_factor = loader.prefetch_factor or 2  # as torch's, where there are workers
+    try:
+        return original(loader)
+    finally:
+        loader.num_workers, loader.prefetch_factor = theirs
 
 
 def iterate(original: GetIterator) -> GetIterator:
@@ -61,9 +88,20 @@ def iterate(original: GetIterator) -> GetIterator:
             place, reasons = place_of(sys._getframe(1)), _why_not(self)
             run.say_once(f"{place} stays with torch: {reasons[0]}")
             _meter(iterator, _record(self, place, self.num_workers, reasons))
+            if side.is_on():
+                iterator._stoker_meter.follow(self, _looks(self))
+        if side.is_on():
+            _begin_epoch(iterator)
         return iterator
 
     return __iter__
+
+
+def _begin_epoch(iterator: Any) -> None:
+    """Of a persistent iterator `iter()` makes none, and begins another epoch all the same."""
+    trail = iterator._stoker_meter.trail
+    if trail is not None:
+        trail.begin_epoch()
 
 
 def _why_not(loader: "DataLoader[Any]") -> list[str]:
@@ -76,16 +114,11 @@ def _why_not(loader: "DataLoader[Any]") -> list[str]:
 
 
 def _offload(loader: "DataLoader[Any]", place: str) -> Any:
-    from torch.utils.data import IterableDataset
-
     from stoker.stream.iterator import StreamIterator, StreamOptions
 
     settings = run.settings
     slots = settings.workers or usable_cores()
-    is_iterable = isinstance(loader.dataset, IterableDataset)
-    # More workers would give an iterable's samples more often, or share them otherwise.
-    asked = "script" if is_iterable else settings.chains
-    chains = num_chains(asked, loader.num_workers, slots)
+    chains = _chains(loader, slots)
     loader.check_worker_number_rationality()
     nbytes = machine_nbytes()
     options = StreamOptions(
@@ -99,12 +132,24 @@ def _offload(loader: "DataLoader[Any]", place: str) -> Any:
     iterator: Any = StreamIterator(loader, options)
     run.recorder().run.num_slots = max(slots, chains)
     _meter(iterator, _record(loader, place, chains, []))
-    if is_iterable and settings.chains != "script":
+    if _is_iterable(loader) and settings.chains != "script":
         iterator._stoker_meter.note(f"--chains {settings.chains} is not for iterable datasets")
     if iterator._driver.why_no_replacement:
         why = iterator._driver.why_no_replacement
         iterator._stoker_meter.note(f"a worker that dies cannot be replaced: {why}")
     return iterator
+
+
+def _chains(loader: "DataLoader[Any]", slots: int) -> int:
+    # More workers would give an iterable's samples more often, or share them otherwise.
+    asked = "script" if _is_iterable(loader) else run.settings.chains
+    return num_chains(asked, loader.num_workers, slots)
+
+
+def _is_iterable(loader: "DataLoader[Any]") -> bool:
+    from torch.utils.data import IterableDataset
+
+    return isinstance(loader.dataset, IterableDataset)
 
 
 def _record(

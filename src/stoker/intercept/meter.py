@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from stoker.clock import now_s
+from stoker.proof import side
 
 if TYPE_CHECKING:
     from stoker.config import Settings
@@ -59,6 +60,7 @@ class Meter:
     """One iterator's meter; several iterators of a loader share its record."""
 
     def __init__(self, recorder: "Recorder", record: "LoaderRecord", settings: "Settings") -> None:
+        self.trail: side.Trail | None = None
         self._recorder = recorder
         self._record = record
         self._hashes = settings.hash_batches
@@ -71,6 +73,10 @@ class Meter:
         self._num_to_skip = 0  # batches between two looks
         self.num_left_to_skip = 0
         self._is_listed = False  # in _skipping
+
+    def follow(self, loader: Any, looks: tuple[object, ...]) -> None:
+        """Write a trail for `stoker verify`, which has every batch hashed."""
+        self.trail = side.follow(loader, self._record, looks)
 
     def settled(self) -> None:
         """Look at every batch, but of loaders that torch keeps."""
@@ -99,6 +105,8 @@ class Meter:
         self._recorder.delivered(record, sha256)
         if self._progress and got_s - self._shown_s > PROGRESS_EVERY_S:
             self._show(got_s)
+        if self.trail is not None and sha256 is not None:
+            self.trail.delivered(sha256)
         self._left_s = now_s()
 
     def _choose_skips(self, batch_s: float) -> None:

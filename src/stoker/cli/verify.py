@@ -1,0 +1,312 @@
+"""`stoker verify [flags] -- COMMAND ...`: run COMMAND plain and under stoker, compare what came.
+
+Promise: both sides start alike (PYTHONHASHSEED, `random`, NumPy, torch); a difference is charged to
+stoker only if a second plain run equals the first; nothing is left behind, also after Ctrl-C.
+"""
+
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stoker import config
+from stoker.cli import run
+from stoker.config import Setting
+from stoker.errors import ConfigError
+from stoker.proof import table
+from stoker.proof.compare import Difference, Verdict, compare
+from stoker.proof.record import SEED, Side
+from stoker.proof.runner import Run
+from stoker.proof.sandbox import Sandbox
+
+EQUAL, DIFFERENT, UNDECIDED, COMMAND_FAILED, NOTHING_COMPARED = 0, 1, 3, 4, 5
+EXIT_CODES = """\
+exit codes:
+  0  equal
+  1  different: batches, their order or number, a generator, or the command's exit code
+  2  wrong flags or interpreter
+  3  undecided: the plain script differs from itself
+  4  the command fails, plain too
+  5  nothing to compare: no loader was iterated, or none gave a batch before the limit
+  70 a bug of stoker's; 126, 127 the command cannot be started, as from a shell
+"""
+
+
+def _count(text: str) -> int:
+    if text.isdecimal() and int(text) >= 1:
+        return int(text)
+    raise ConfigError(f"got {text!r}; give a number >= 1")
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if 0 < seconds < float("inf"):
+        return seconds
+    raise ConfigError(f"got {text!r}; give seconds > 0")
+
+
+_KNOWN = {setting.name: setting for setting in config.SETTINGS}
+FLAGS = (
+    Setting(
+        "batches", _count, "N",
+        "a run ends when every loader seen so far has given so many batches, or one of them four "
+        "times as many; default: 50",
+    ),
+    Setting(
+        "limit_s", _seconds, "S",
+        "a run ends, and is compared as far as it came, after so many seconds; default: 300",
+    ),
+    Setting(
+        "sandbox", _KNOWN["off"].parse, "",
+        "run in a scratch folder of links to what is in the current one: new and replaced files "
+        "stay out of it, and no run sees those of another",
+    ),
+    *(_KNOWN[name] for name in ("chains", "workers", "memory")),
+)  # fmt: skip
+DEFAULTS = {
+    "batches": "50",
+    "limit_s": "300",
+    "sandbox": "0",
+}  # the others are settings of the runs
+
+# What the runs are called, in the table's words.
+PLAIN, OURS, AGAIN = "plain", "under stoker", "in a second plain run"
+
+
+class _Ended(BaseException):
+    """A signal asked us to end. number: its own."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class _CannotStart(Exception):
+    """The command is not there, or is no program. code: a shell's."""
+
+    def __init__(self, program: str, error: OSError) -> None:
+        missing = isinstance(error, FileNotFoundError)
+        self.code = run.NOT_FOUND if missing else run.CANNOT_EXECUTE
+        what = f"command not found: {program}" if missing else f"cannot run {program}: "
+        super().__init__(what if missing else what + str(error.strerror))
+
+
+def main(words: list[str]) -> int:
+    """Exit code: see EXIT_CODES; 128 + N after signal N."""
+    try:
+        flags, command = run.split(words, FLAGS, "verify")
+        if command is None:
+            print(help_text(), end="")
+            return EQUAL
+        wanted = _wanted(flags)
+        if Path(command[0]).name == "stoker":
+            raise ConfigError(f"verify runs the script itself; leave {' '.join(command[:2])!r} out")
+        command = run.completed(command)
+        run.check_interpreter(command)
+    except ConfigError as error:
+        print(f"stoker: {error}", file=sys.stderr)
+        return run.WRONG_USE
+    try:
+        with _ended_by_signals(), tempfile.TemporaryDirectory(prefix="stoker-verify-") as folder:
+            return _verified(_Sides(command, wanted, Path(folder)))
+    except _Ended as ended:
+        return 128 + ended.number
+    except _CannotStart as error:
+        print(f"stoker: {error}", file=sys.stderr)
+        return error.code
+
+
+class _Wanted(NamedTuple):
+    settings: config.Settings
+    batches: int
+    limit_s: float
+    sandbox: bool
+
+
+def _wanted(flags: dict[str, str]) -> _Wanted:
+    """Raises ConfigError on the first value that cannot be."""
+    own = {flag.name: _parsed(flag, flags) for flag in FLAGS if flag.name in DEFAULTS}
+    theirs = {name: text for name, text in flags.items() if name not in DEFAULTS}
+    asked = config.resolve(theirs, os.environ, config.from_pyproject(str(Path.cwd())))
+    return _Wanted(asked._replace(report_json=None, hash_batches=True, quiet=True), **own)
+
+
+def _parsed(flag: Setting, flags: dict[str, str]) -> Any:
+    try:
+        return flag.parse(flags.get(flag.name, DEFAULTS[flag.name]))
+    except ConfigError as error:
+        raise ConfigError(f"{flag.flag}: {error}") from None
+
+
+# -- the runs ----------------------------------------------------------------------------------
+
+
+class _Sides:
+    """Runs the command, as often as the verdict needs. folder: an empty one."""
+
+    def __init__(self, command: list[str], wanted: _Wanted, folder: Path) -> None:
+        self._command = command
+        self._folder = folder
+        self.wanted = wanted
+        self._runs: dict[str, Run] = {}
+        self._sandbox: Sandbox | None = None
+        if wanted.sandbox:
+            self._sandbox = Sandbox(Path.cwd(), folder / "scratch")
+
+    def run(self, name: str, *, off: bool) -> Side:
+        """Run it once, to its end or until it has given enough. Raises _CannotStart."""
+        _say(f"{name}: {' '.join(self._command)}")
+        folder = self._folder / str(len(self._runs))
+        folder.mkdir()
+        cwd = Path.cwd()
+        if self._sandbox is not None:
+            self._sandbox.make()
+            cwd = self._sandbox.path
+        self._runs[name] = one = Run(folder, self.wanted.batches, self.wanted.limit_s)
+        try:
+            return one.run(self._command, self._environ(off, cwd), cwd)
+        except OSError as error:
+            raise _CannotStart(self._command[0], error) from None
+
+    def show_stderr(self, name: str) -> None:
+        """The end of what the command said in that run."""
+        tail = self._runs[name].stderr_tail()
+        head = (
+            f"the last lines of its stderr ({name}):\n" if tail else "it said nothing on stderr\n"
+        )
+        print(head + tail, end="")
+
+    def tell_changes(self) -> None:
+        changed = self._sandbox.changed() if self._sandbox is not None else []
+        if changed:
+            more = f" and {len(changed) - 3} more" if changed[3:] else ""
+            _say(f"written in place, not in the sandbox: {', '.join(changed[:3])}{more}")
+
+    def _environ(self, off: bool, cwd: Path) -> dict[str, str]:
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("STOKER_")}
+        settings = self.wanted.settings._replace(off=off)
+        environ |= {config.ARMED: "1", **settings.to_env(), "PWD": str(cwd)}
+        if not environ.get("PYTHONHASHSEED", "").isdecimal():
+            environ["PYTHONHASHSEED"] = str(SEED)
+        return environ
+
+
+# -- the verdict -------------------------------------------------------------------------------
+
+
+def _verified(sides: _Sides) -> int:
+    """Run, compare, print."""
+    plain = sides.run(PLAIN, off=True)
+    if not plain.num_batches:
+        return _nothing(sides, plain)
+    ours = sides.run(OURS, off=False)
+    verdict = compare(plain, ours, OURS)
+    _print(table.table(verdict.rows))
+    if verdict.first is None:
+        code = _equal(sides, plain, ours, verdict)
+    else:
+        code = _different(sides, plain, ours, verdict.first)
+    sides.tell_changes()
+    return code
+
+
+def _nothing(sides: _Sides, plain: Side) -> int:
+    limit_s = sides.wanted.limit_s
+    if plain.exit_code:
+        return _failed(
+            sides, f"the command itself {table.ended(plain)} before any batch, without stoker"
+        )
+    if plain.met_limit:
+        print(f"nothing to compare: no batch within {limit_s:g} s; raise --limit-s")
+    else:
+        print("nothing to compare: no loader was iterated by a Python that has stoker in it")
+    return NOTHING_COMPARED
+
+
+def _equal(sides: _Sides, plain: Side, ours: Side, verdict: Verdict) -> int:
+    limit_s = sides.wanted.limit_s
+    if plain.exit_code:
+        return _failed(
+            sides, f"equal so far, but the command itself {table.ended(plain)}, without stoker"
+        )
+    if not verdict.num_compared:
+        print(f"nothing to compare: no batch {OURS} within {limit_s:g} s; raise --limit-s")
+        return NOTHING_COMPARED
+    _print(table.equal(verdict))
+    if plain.met_limit or ours.met_limit:
+        print(f"not all that was asked for: the limit of {limit_s:g} s (--limit-s) ended a run")
+    return EQUAL
+
+
+def _different(sides: _Sides, plain: Side, ours: Side, first: Difference) -> int:
+    again = sides.run(AGAIN, off=True)
+    between_plain = compare(plain, again, AGAIN).first
+    if between_plain is not None:
+        _print(table.undecided(first, between_plain))
+        return UNDECIDED
+    _print(table.different(first))
+    if ours.exit_code != plain.exit_code:
+        sides.show_stderr(OURS)
+    return DIFFERENT
+
+
+def _failed(sides: _Sides, what: str) -> int:
+    print(what)
+    sides.show_stderr(PLAIN)
+    return COMMAND_FAILED
+
+
+def _print(text: str) -> None:
+    """Names in the current folder are said as one would write them there: a sandbox shows them whole."""
+    print(text.replace(f"{Path.cwd()}/", ""), end="", flush=True)
+
+
+def _say(text: str) -> None:
+    print(f"stoker: {text}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """The first of these signals ends the runs; what comes while they are ended is ignored."""
+    numbers = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN  # nohup, or a shell's background
+    ]
+
+    def end(number: int, frame: object) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)
+        raise _Ended(number)
+
+    before = {number: signal.signal(number, end) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def help_text() -> str:
+    """Help, made from the flags' own declaration."""
+    lines = [
+        "usage: stoker verify [flags] -- COMMAND ...",
+        "",
+        "Run a command plain, then with stoker, from the same seeds, and compare each batch and the",
+        "training process's generators. If they differ it runs plain once more, to tell whether the",
+        "script differs from itself.",
+        "",
+        "  stoker verify -- python train.py --epochs 1",
+        "",
+        "flags:",
+    ]
+    for flag in FLAGS:
+        variable = "" if flag.name in DEFAULTS else f" [env: {flag.variable}]"
+        lines += [f"  {flag.flag} {flag.metavar}".rstrip(), f"      {flag.meaning}{variable}"]
+    return "\n".join([*lines, "", EXIT_CODES])

@@ -1,0 +1,1 @@
+"""What `stoker verify` records, compares and says."""

@@ -1,0 +1,5 @@
+"""Iterates no loader."""
+
+import torch
+
+torch.rand(1)
