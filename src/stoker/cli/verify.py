@@ -20,7 +20,7 @@ from stoker.errors import ConfigError
 from stoker.proof import table
 from stoker.proof.compare import Difference, Verdict, compare
 from stoker.proof.record import SEED, Side
-from stoker.proof.runner import Run
+from stoker.proof.runner import CannotStart, Run
 from stoker.proof.sandbox import Sandbox
 
 EQUAL, DIFFERENT, UNDECIDED, COMMAND_FAILED, NOTHING_COMPARED = 0, 1, 3, 4, 5
@@ -70,11 +70,8 @@ FLAGS = (
     ),
     *(_KNOWN[name] for name in ("chains", "workers", "memory")),
 )  # fmt: skip
-DEFAULTS = {
-    "batches": "50",
-    "limit_s": "300",
-    "sandbox": "0",
-}  # the others are settings of the runs
+# The other flags are settings of the runs.
+DEFAULTS = {"batches": "50", "limit_s": "300", "sandbox": "0"}
 
 # What the runs are called, in the table's words.
 PLAIN, OURS, AGAIN = "plain", "under stoker", "in a second plain run"
@@ -85,16 +82,6 @@ class _Ended(BaseException):
 
     def __init__(self, number: int) -> None:
         self.number = number
-
-
-class _CannotStart(Exception):
-    """The command is not there, or is no program. code: a shell's."""
-
-    def __init__(self, program: str, error: OSError) -> None:
-        missing = isinstance(error, FileNotFoundError)
-        self.code = run.NOT_FOUND if missing else run.CANNOT_EXECUTE
-        what = f"command not found: {program}" if missing else f"cannot run {program}: "
-        super().__init__(what if missing else what + str(error.strerror))
 
 
 def main(words: list[str]) -> int:
@@ -117,9 +104,12 @@ def main(words: list[str]) -> int:
             return _verified(_Sides(command, wanted, Path(folder)))
     except _Ended as ended:
         return 128 + ended.number
-    except _CannotStart as error:
-        print(f"stoker: {error}", file=sys.stderr)
-        return error.code
+    except CannotStart as cannot:
+        if isinstance(cannot.error, FileNotFoundError):
+            _say(f"command not found: {cannot.program}")
+            return run.NOT_FOUND
+        _say(f"cannot run {cannot.program}: {cannot.error.strerror}")
+        return run.CANNOT_EXECUTE
 
 
 class _Wanted(NamedTuple):
@@ -160,7 +150,7 @@ class _Sides:
             self._sandbox = Sandbox(Path.cwd(), folder / "scratch")
 
     def run(self, name: str, *, off: bool) -> Side:
-        """Run it once, to its end or until it has given enough. Raises _CannotStart."""
+        """Run it once, to its end or until it has given enough. Raises CannotStart."""
         _say(f"{name}: {' '.join(self._command)}")
         folder = self._folder / str(len(self._runs))
         folder.mkdir()
@@ -169,10 +159,7 @@ class _Sides:
             self._sandbox.make()
             cwd = self._sandbox.path
         self._runs[name] = one = Run(folder, self.wanted.batches, self.wanted.limit_s)
-        try:
-            return one.run(self._command, self._environ(off, cwd), cwd)
-        except OSError as error:
-            raise _CannotStart(self._command[0], error) from None
+        return one.run(self._command, self._environ(off, cwd), cwd)
 
     def show_stderr(self, name: str) -> None:
         """The end of what the command said in that run."""

@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from stoker.clock import Deadline, now_s
 from stoker.proof.record import STOPS, VARIABLE, Plan, ProcessTrail, Side, parse
@@ -24,6 +25,14 @@ MAX_TAIL_LINES = 20
 _PR_SET_PDEATHSIG = 1
 
 
+class CannotStart(Exception):
+    """The command is not there, or cannot be executed. error: which, and why."""
+
+    def __init__(self, program: str, error: OSError) -> None:
+        self.program = program
+        self.error = error
+
+
 class Run:
     """folder: an empty one, for the record and the output of one run."""
 
@@ -33,23 +42,13 @@ class Run:
         self._plan = Plan(str(folder), num_batches, now_s() + limit_s)
 
     def run(self, command: list[str], environ: Mapping[str, str], cwd: Path) -> Side:
-        """Run the command to its end, or until it must be ended. Raises OSError: cannot start."""
+        """Run the command to its end, or until it must be ended. Raises CannotStart."""
         os.mkfifo(self._folder / STOPS)
         with (
             (self._folder / "stdout").open("wb") as out,
             (self._folder / "stderr").open("wb") as err,
         ):
-            process = subprocess.Popen(
-                command,
-                env={**environ, **self._plan.to_env()},
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-                close_fds=False,  # what the shell handed on is the script's
-                preexec_fn=_end_with_us,
-            )
+            process = _started(command, {**environ, **self._plan.to_env()}, cwd, out, err)
         has_ended = False
         try:
             has_ended = self._wait(process)
@@ -142,6 +141,25 @@ class _Watch:
                 fd = os.pidfd_open(int(line))
                 self._ending[fd] = Deadline(END_S)
                 self._poll.register(fd, select.POLLIN)
+
+
+def _started(
+    command: list[str], environ: Mapping[str, str], cwd: Path, out: IO[bytes], err: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            command,
+            env=environ,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+            close_fds=False,  # what the shell handed on is the script's
+            preexec_fn=_end_with_us,
+        )
+    except OSError as error:
+        raise CannotStart(command[0], error) from None
 
 
 def _end_with_us() -> None:
