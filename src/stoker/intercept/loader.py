@@ -66,7 +66,7 @@ def _torchs(original: GetIterator, loader: "DataLoader[Any]") -> Any:
     from stoker.intercept.eligible import why_not_here, why_not_offload
 
     theirs = loader.num_workers, loader.prefetch_factor
-    if not why_not_here() and not why_not_offload(loader):
+    if not why_not_here() and not why_not_offload(loader, chains_asked=True):
         loader.num_workers = _chains(loader, run.settings.workers or usable_cores())
         loader.prefetch_factor = loader.prefetch_factor or 2  # as torch's, where there are workers
     try:
