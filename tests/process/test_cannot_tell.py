@@ -122,7 +122,7 @@ def test_the_report_has_the_published_fields(tmp_path):
     _, ours = plain_and_ours([sys.executable, "train.py", "end"], tmp_path)
     report = ours.report
     assert report.keys() >= {
-        "version", "ended", "wall_s", "loaders", "workers", "gradients", "trainer",
+        "version", "ended", "rank", "ranks_without_stoker", "wall_s", "loaders", "workers", "gradients", "trainer",
     }  # fmt: skip
     (loader,) = report["loaders"]
     assert loader.keys() >= {

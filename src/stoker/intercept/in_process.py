@@ -6,7 +6,7 @@ Promise: one line for a loader that others could make faster; none where nothing
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from stoker.cluster.sizing import machine_nbytes, usable_cores
+from stoker.cluster.sizing import machine_nbytes
 from stoker.intercept import run
 from stoker.intercept.meter import Meter
 
@@ -34,7 +34,7 @@ def iterator(loader: "DataLoader[Any]", record: "LoaderRecord") -> Any:
     from stoker.report.digest import batch_sha256
     from stoker.spare.iterator import InProcessIterator, InProcessOptions
 
-    slots = run.settings.workers or usable_cores()
+    slots = run.slots()
     made: Any
     key = weakref.ref(loader)
 
@@ -42,6 +42,8 @@ def iterator(loader: "DataLoader[Any]", record: "LoaderRecord") -> Any:
         reason = f"num_workers=0: {verdict.why_here}" if verdict.why_here else ""
         run.recorder().settle(record, [reason] if reason else [])
         made._stoker_meter.settled()
+        if not reason:
+            run.recorder().run.num_slots = slots
         loader = key()
         if reason and loader is not None:
             _stays[id(loader)] = key, reason
@@ -53,7 +55,7 @@ def iterator(loader: "DataLoader[Any]", record: "LoaderRecord") -> Any:
 
     options = InProcessOptions(
         num_slots=slots,
-        num_cores=usable_cores(),
+        num_cores=run.cores(),
         arena_nbytes=machine_nbytes(),
         tell=tell,
         digest=batch_sha256,

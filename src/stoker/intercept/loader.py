@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stoker.cluster.sizing import machine_nbytes, usable_cores
+from stoker.cluster.sizing import machine_nbytes
 from stoker.intercept import in_process, run
 from stoker.intercept.meter import Meter
 from stoker.order.chain import num_chains
@@ -67,7 +67,7 @@ def _torchs(original: GetIterator, loader: "DataLoader[Any]") -> Any:
 
     theirs = loader.num_workers, loader.prefetch_factor
     if not why_not_here() and not why_not_offload(loader, chains_asked=True):
-        loader.num_workers = _chains(loader, run.settings.workers or usable_cores())
+        loader.num_workers = _chains(loader, run.slots())
         loader.prefetch_factor = loader.prefetch_factor or 2  # as torch's, where there are workers
     try:
         return original(loader)
@@ -117,7 +117,7 @@ def _offload(loader: "DataLoader[Any]", place: str) -> Any:
     from stoker.stream.iterator import StreamIterator, StreamOptions
 
     settings = run.settings
-    slots = settings.workers or usable_cores()
+    slots = run.slots()
     chains = _chains(loader, slots)
     loader.check_worker_number_rationality()
     nbytes = machine_nbytes()

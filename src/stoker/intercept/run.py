@@ -10,6 +10,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+from stoker.cluster.sizing import usable_cores
 from stoker.config import Settings
 
 if TYPE_CHECKING:
@@ -51,6 +52,18 @@ def _forget() -> None:
     global _recorder
     _recorder = None
     _said.clear()
+
+
+def slots() -> int:
+    """Processes that may make batches: --workers, or as many as `cores`."""
+    return settings.workers or cores()
+
+
+def cores() -> int:
+    """This rank's share of the cores, at least 1."""
+    from stoker.report.ranks import local_world_size
+
+    return max(1, usable_cores() // local_world_size(os.environ))
 
 
 def say_once(text: str) -> None:

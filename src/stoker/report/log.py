@@ -59,6 +59,7 @@ class RunLog:
         """Settings, the process and its loaders, as far as they were written."""
         settings: dict[str, Any] = {}
         loaders: list[LoaderRecord] = []
+        without_stoker: list[int] = []
         for entry in self._read_lines():
             kind = entry.pop("kind")
             if kind == "settings":
@@ -68,12 +69,15 @@ class RunLog:
             elif kind == "settled":
                 loader = loaders[entry["number"]]
                 loader.reasons, loader.offloaded = entry["reasons"], entry["offloaded"]
+            elif kind == "ranks":
+                without_stoker = entry["without_stoker"]
             elif kind == "digest":
                 loaders[entry["number"]].digests.append(entry["sha256"])
             elif kind == "note":
                 loaders[entry["number"]].notes.append(entry["text"])
         run = RunRecord()
         run.read_row(self._map[_RUN_AT : _RUN_AT + RUN_ROW.size])
+        run.rank, run.without_stoker = settings.get("rank"), without_stoker
         for loader in loaders:
             start = _ROWS_AT + loader.number * ROW.size
             loader.read_row(self._map[start : start + ROW.size])

@@ -56,6 +56,8 @@ class RunRecord:
     num_lost: int = 0
     num_replayed: int = 0
     num_slots: int = 0
+    rank: int | None = None
+    without_stoker: list[int] = field(default_factory=list)  # ranks, as far as rank 0 has seen
 
     def row(self) -> bytes:
         return RUN_ROW.pack(
@@ -76,6 +78,8 @@ def as_json(run: RunRecord, loaders: list[LoaderRecord], ended: str) -> dict[str
         "version": VERSION,
         "ended": ended,
         "wall_s": run.wall_s,
+        "rank": run.rank,
+        "ranks_without_stoker": run.without_stoker,
         "loaders": [_loader_json(loader) for loader in loaders],
         "workers": {
             "started": run.num_started,

@@ -21,6 +21,7 @@ from stoker.clock import process_age_s, process_cpu_s
 from stoker.config import Settings
 from stoker.report.log import MAX_LOADERS, RunLog
 from stoker.report.metrics import LoaderRecord, RunRecord, as_json
+from stoker.report.ranks import Ranks, rank_of
 from stoker.report.summary import summary
 
 REFRESH_S = 0.2  # how stale CPU time and memory may be after a kill -9
@@ -40,21 +41,26 @@ class Recorder:
         self._loaders: dict[tuple[object, ...], LoaderRecord] = {}
         self._log = RunLog()
         self._lifeline = os.pipe()  # ends with this process
-        self._report_file = _own_file(settings.report_json, environ)
+        self._ranks = Ranks()
+        self.run.rank = rank_of(environ)
+        self._report_file = _own_file(settings.report_json, self.run.rank)
+        self._quiet = settings.quiet or bool(self.run.rank)  # one summary: rank 0's
         self._log.append(
             "settings",
             pid=self._pid,
             report_file=str(self._report_file) if self._report_file else None,
-            quiet=settings.quiet,
+            quiet=self._quiet,
+            rank=self.run.rank,
         )
         os.register_at_fork(after_in_child=self._let_go)
-        if self._report_file is not None or not settings.quiet:
+        if self._report_file is not None or not self._quiet:
             self._start_keeper()
 
     def loader(
         self, place: str, looks: tuple[object, ...], *, chains: int, reasons: list[str]
     ) -> LoaderRecord:
         """The record of the loader at a place that looks like this; a new one the first time."""
+        self._look_at_ranks()
         key = (place, *looks)
         with self._lock:
             record = self._loaders.get(key)
@@ -101,6 +107,7 @@ class Recorder:
 
     def refresh(self) -> None:
         """Look at this process's own use."""
+        self._look_at_ranks()
         self._refreshed_s = self.run.wall_s = process_age_s()
         self.run.cpu_s = process_cpu_s()
         self.run.peak_rss_nbytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -110,10 +117,17 @@ class Recorder:
         """Write the report. Idempotent; nothing in a forked copy."""
         if os.getpid() != self._pid or self._log.is_done:
             return
+        self._look_at_ranks(at_end=True)
         self.refresh()
         self._log.mark_done()
         report = as_json(self.run, list(self._loaders.values()), _how_it_ends())
-        publish(report, self._report_file, self._settings.quiet)
+        publish(report, self._report_file, self._quiet)
+
+    def _look_at_ranks(self, at_end: bool = False) -> None:
+        self._ranks.look(at_end)
+        if self._ranks.without_stoker != self.run.without_stoker:
+            self.run.without_stoker = self._ranks.without_stoker
+            self._log.append("ranks", without_stoker=self.run.without_stoker)
 
     def close(self) -> None:
         """Give the files back; the keeper ends without a report."""
@@ -172,13 +186,12 @@ def publish(report: dict[str, Any], file: Path | None, quiet: bool) -> None:
         print(summary(report), end="", file=sys.stderr, flush=True)
 
 
-def _own_file(asked: str | Path | None, environ: Mapping[str, str]) -> Path | None:
+def _own_file(asked: str | Path | None, rank: int | None) -> Path | None:
     """This process's report: the rank goes before the suffix, a second process appends its pid."""
     if asked is None:
         return None
     file = Path(asked)
-    rank = environ.get("RANK", "")
-    if rank.isdecimal():
+    if rank is not None:
         file = file.with_name(f"{file.stem}.{rank}{file.suffix}")
     try:
         os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))

@@ -25,8 +25,9 @@ def _head(report: dict[str, Any]) -> str:
     num_batches = sum(loader["num_batches"] for loader in report["loaders"])
     wait_s = sum(loader["wait_s"] for loader in report["loaders"])
     share = wait_s / report["wall_s"] if report["wall_s"] else 0.0
+    of_rank = "" if report["rank"] is None else f"rank {report['rank']}: "
     text = (
-        f"{num_batches:,} batches in {report['wall_s']:.1f} s; the training loop waited "
+        f"{of_rank}{num_batches:,} batches in {report['wall_s']:.1f} s; the training loop waited "
         f"{wait_s:.1f} s for data ({share:.0%}); its process used {report['trainer']['cpu_s']:.1f} CPU s"
     )
     if report["ended"] != "exit":
@@ -44,7 +45,8 @@ def _loader_line(loader: dict[str, Any]) -> str:
     if not loader["offloaded"]:
         why = loader["reasons"][0] if loader["reasons"] else "asked to"
         return f"{loader['place']}: {counted}, {waited}; left to torch: {why}"
-    text = f"{loader['place']}: {counted}, {waited}; {loader['chains']} chains"
+    made = f"{loader['chains']} chains" if loader["chains"] else "made ahead on spare cores"
+    text = f"{loader['place']}: {counted}, {waited}; {made}"
     text += f", {readable_nbytes(loader['raw_nbytes'])} delivered"
     if loader["num_copied"]:
         text += f"; {loader['num_copied']:,} copied: the script holds more than --memory"
@@ -55,6 +57,9 @@ def _loader_line(loader: dict[str, Any]) -> str:
 
 def _advice(report: dict[str, Any]) -> list[str]:
     workers, lines = report["workers"], []
+    if report["ranks_without_stoker"]:
+        ranks = ", ".join(map(str, report["ranks_without_stoker"]))
+        lines.append(f"ranks without stoker: {ranks}; start their launcher with `stoker run` too")
     if workers["lost"]:
         lines.append(
             f"{workers['lost']} workers died, up to {workers['replayed']} batches were made again; "
@@ -65,7 +70,7 @@ def _advice(report: dict[str, Any]) -> list[str]:
         lines.append("data was never the limit: there is nothing to gain here, the step is")
         return lines
     for loader in report["loaders"]:
-        if loader["offloaded"] and workers["slots"] > loader["chains"]:
+        if loader["offloaded"] and workers["slots"] > loader["chains"] > 0:
             lines.append(
                 f"{loader['place']}: {workers['slots']} slots, {loader['chains']} chains; "
                 "try --chains auto (as if num_workers were that many)"

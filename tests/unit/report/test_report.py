@@ -110,7 +110,10 @@ def test_a_row_is_64_bytes():
 
 # -- the report ----------------------------------------------------------------------------------
 
-KEYS = {"version", "ended", "wall_s", "loaders", "workers", "gradients", "trainer"}
+KEYS = {
+    "version", "ended", "rank", "ranks_without_stoker", "wall_s", "loaders", "workers", "gradients",
+    "trainer",
+}  # fmt: skip
 LOADER_KEYS = {
     "place", "offloaded", "reasons", "notes", "chains", "num_batches", "num_samples", "wait_s",
     "busy_s", "wire_nbytes", "raw_nbytes", "num_copied", "batches_sha256", "cache",
