@@ -16,6 +16,7 @@ class How(StrEnum):
     RATIO = "ratio"  # stoker / other
     SPEED = "speed"  # other / stoker, for times: 2.0 is twice as fast
     MORE = "more"  # stoker - other
+    BEYOND_THRICE = "beyond thrice"  # stoker - 3 * other
     VALUE = "value"  # stoker alone
 
 
@@ -40,6 +41,8 @@ class Check:
                 return theirs / ours
             case How.MORE:
                 return ours - theirs
+            case How.BEYOND_THRICE:
+                return ours - 3 * theirs
             case How.VALUE:
                 return ours
 
@@ -160,6 +163,28 @@ START = Case(
     checks=(at_most(0.2, "start_s", how=How.MORE, unit=" s", what="more than torch"),),
 )
 
+ITERABLE = Case(
+    script="iterable.py",
+    flags=("--num-workers", "2", *seconds(1, 4)),
+    quick_flags=seconds(0.5, 1.5),
+    checks=(at_least(1.2, "batches_per_s"),),
+)
+
+WORKERS0_VAL = Case(
+    script="workers0_val.py",
+    quick_flags=("--num-epochs", "1"),
+    checks=(at_least(1.8, "images_per_s"),),
+)
+
+VERIFY = Case(
+    script="verify_cost.py",
+    checks=(
+        at_most(
+            10, "seconds", how=How.BEYOND_THRICE, unit=" s", what="beyond 3 x the plain batches"
+        ),
+    ),
+)
+
 # The loaders' names are known to many_loaders.py alone: each becomes a check like this one.
 EACH_LOADER = at_least(0.97, "", how=How.SPEED)
 MANY = Case(script="many_loaders.py", flags=("--on-demand",), checks=(EACH_LOADER,))
@@ -191,6 +216,21 @@ FIGURES = {
             name="clips",
             work="32 uint8 frames in memory: flip, /255, resize, crop, normalise, batch 8",
             cases=(rate("clips.py", "clips_per_s", 2),),
+        ),
+        Figure(
+            name="iterable",
+            work="text shards: split, look up, pack to 1,024 tokens, batch 32, W = 2",
+            cases=(ITERABLE,),
+        ),
+        Figure(
+            name="workers0-val",
+            work="photographs without randomness, num_workers=0, the step busy on one core",
+            cases=(WORKERS0_VAL,),
+        ),
+        Figure(
+            name="verify",
+            work="stoker verify on the demo's script, 50 batches",
+            cases=(VERIFY,),
         ),
         Figure(
             name="many-loaders",

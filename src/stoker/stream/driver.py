@@ -129,7 +129,7 @@ class Driver:
     ) -> None:
         """context: how processes are started; processes: with fork, one never-started Process a
         chain. held_limit_nbytes: what the script may keep in arenas before further batches are
-        copied to ordinary memory."""
+        copied to ordinary memory; negative: all are, and it is no news."""
         reap()
         self.state = state
         self.stats = DriverStats(num_started=state.num_chains)
@@ -323,7 +323,7 @@ class Driver:
             blob = lender.lend(header.blob_offset, header.blob_nbytes)
         self.stats.wire_nbytes += len(payload)
         self.stats.raw_nbytes += sum(nbytes for _, nbytes, _ in PLACE.iter_unpack(table))
-        self.stats.num_copied += copies
+        self.stats.num_copied += copies and self._held_limit_nbytes >= 0
         return decode(table, header.num_storages, header.stream_nbytes, blob, lender, copies)
 
     def _holds_too_much(self) -> bool:
