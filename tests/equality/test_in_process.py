@@ -265,6 +265,23 @@ def test_epochs_too_short_to_gain_from():
     check(made, epochs, why="too little of the epoch is left")
 
 
+def test_a_loop_that_takes_few_batches_is_not_tried_again():
+    def run(loader):
+        for _ in range(3):
+            yield from itertools.islice(loader, 4)
+
+    check(make, run, why="too little of the epoch is left")
+
+
+def test_batches_that_cannot_be_pickled():
+    def run(loader):
+        for index, *_, function in loader:
+            yield index, function()
+
+    collate = lambda samples: (samples[0][0], lambda: len(samples))  # noqa: E731
+    check(partial(make, collate_fn=collate), run, why="cannot be compared")
+
+
 def test_an_iterable_dataset_stays():
     class Stream(IterableDataset):
         def __iter__(self):

@@ -4,6 +4,7 @@ Promise: one line for a loader that others could make faster; none where nothing
 """
 
 import weakref
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stoker.cluster.sizing import machine_nbytes
@@ -19,14 +20,30 @@ if TYPE_CHECKING:
 MIN_GAIN_TO_TELL = 1.1
 TRYING = "num_workers=0: not looked at yet"
 
-# By id, for a class of the script's may not be hashable.
-_stays: "dict[int, tuple[weakref.ref[DataLoader[Any]], str]]" = {}
+
+@dataclass(slots=True)
+class _Known:
+    """What was found out about a loader. usual_length: batches that the loop took last time."""
+
+    loader: "weakref.ref[DataLoader[Any]]"
+    why_here: str = ""
+    usual_length: int | None = None
+
+
+_loaders: dict[int, _Known] = {}  # by id, for a class of the script's may not be hashable
+
+
+def _known(loader: "DataLoader[Any]") -> _Known:
+    known = _loaders.get(id(loader))
+    if known is None or known.loader() is not loader:
+        known = _loaders[id(loader)] = _Known(weakref.ref(loader))
+    return known
 
 
 def why(loader: "DataLoader[Any]") -> list[str]:
     """Reasons of a loader that was tried and stays with torch; empty for any other."""
-    key, reason = _stays.get(id(loader), (lambda: None, ""))
-    return [reason] if key() is loader else []
+    reason = _known(loader).why_here
+    return [reason] if reason else []
 
 
 def iterator(loader: "DataLoader[Any]", record: "LoaderRecord") -> Any:
@@ -36,7 +53,7 @@ def iterator(loader: "DataLoader[Any]", record: "LoaderRecord") -> Any:
 
     slots = run.slots()
     made: Any
-    key = weakref.ref(loader)
+    known = _known(loader)
 
     def tell(verdict: "Verdict") -> None:
         reason = f"num_workers=0: {verdict.why_here}" if verdict.why_here else ""
@@ -44,14 +61,15 @@ def iterator(loader: "DataLoader[Any]", record: "LoaderRecord") -> Any:
         made._stoker_meter.settled()
         if not reason:
             run.recorder().run.num_slots = slots
-        loader = key()
-        if reason and loader is not None:
-            _stays[id(loader)] = key, reason
+        known.why_here = reason
         if reason and verdict.gain is not None and verdict.gain >= MIN_GAIN_TO_TELL:
             run.say_once(
                 f"{record.place} stays with torch: {reason}; "
                 f"--chains {slots} would make this loop about {verdict.gain:.1f}x as fast"
             )
+
+    def ended(num_batches: int) -> None:
+        known.usual_length = num_batches
 
     options = InProcessOptions(
         num_slots=slots,
@@ -59,6 +77,8 @@ def iterator(loader: "DataLoader[Any]", record: "LoaderRecord") -> Any:
         arena_nbytes=machine_nbytes(),
         tell=tell,
         digest=batch_sha256,
+        usual_length=known.usual_length,
+        ended=ended,
     )
     made = InProcessIterator(loader, options)
     run.recorder().settle(record, [TRYING])

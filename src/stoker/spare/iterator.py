@@ -66,6 +66,8 @@ class InProcessOptions:
     arena_nbytes: int
     tell: Callable[[Verdict], None]
     digest: Callable[[Any], str]
+    usual_length: int | None  # batches that the loop took of the loader's last epoch, if known
+    ended: Callable[[int], None]  # called with how many it took of this one
 
 
 class InProcessIterator(_SingleProcessDataLoaderIter):
@@ -172,10 +174,12 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
             num_cores=self._options.num_cores,
         )
         why = evidence.why_here()
+        if not why:
+            self._digest = self._digest_of(batch)
+            why = "" if self._digest else "its batches cannot be compared"
         if why:
             self._stay(why, step_s)
         else:
-            self._digest = self._options.digest(batch)
             self._start(evidence.num_workers)
             self._send(index, before, must_audit=True)
             self._fill()
@@ -189,11 +193,20 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
         return thread_cpu_s() - began_s, seen
 
     def _num_left(self) -> int:
-        """Batches after this one."""
+        """Batches after this one, if the loop takes as many as it did before."""
+        num_made = self._num_yielded + 1
+        usual = self._options.usual_length or 1 << 30
         try:
-            return len(self._index_sampler) - self._num_yielded - 1
+            return min(usual, len(self._index_sampler)) - num_made
         except TypeError:
-            return 1 << 30  # nobody knows
+            return usual - num_made
+
+    def _digest_of(self, batch: Any) -> str:
+        """Empty where a batch has none: it holds something that cannot be pickled."""
+        try:
+            return self._options.digest(batch)
+        except Exception:
+            return ""
 
     def _stay(self, why: str, step_s: float | None) -> None:
         """From here on as torch. Tells what workers would gain, if that was measured."""
@@ -241,7 +254,7 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
         """Go on only if a process has made the same of what was made here already."""
         made = self._taken()
         if made is not None and (
-            self._options.digest(made[0]) != self._digest
+            self._digest_of(made[0]) != self._digest
             or (made[1] is not None and made[1] != self._generators)
         ):
             self._leave(DIFFERENT)
@@ -280,7 +293,7 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
         own = self._dataset_fetcher.fetch(index)
         own_generators = save_generators()
         expected = self._generators if generators is None else generators
-        same = self._options.digest(own) == self._options.digest(batch)
+        same = self._digest_of(own) == self._digest_of(batch) != ""
         if not same or (self._draws and own_generators != expected):
             self._leave(DIFFERENT)
         else:
@@ -330,6 +343,7 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
     def _close(self, grace_s: float) -> None:
         forget(self)
         if self._driver is not None:
+            self._options.ended(self._num_yielded)
             self._driver.close(grace_s)
 
 
