@@ -4,12 +4,25 @@ import os
 import random
 
 import numpy as np
+import pytest
 import torch
-from torch.utils.data import DataLoader
-from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    SequentialSampler,
+    _DatasetKind,
+    default_collate,
+)
+from torch.utils.data.dataloader import (
+    _BaseDataLoaderIter,
+    _MultiProcessingDataLoaderIter,
+    _SingleProcessDataLoaderIter,
+)
 
+from stoker.config import Settings
+from stoker.intercept import run
 from tests.equality.cases import Samples, step
-from tests.equality.sides import both
+from tests.equality.sides import assert_equal, both, installed, is_ours, play
 
 
 class _RepeatSampler:
@@ -101,6 +114,60 @@ class SeedsAtIter(DataLoader):
 class CallsGetIterator(DataLoader):
     def __iter__(self):
         return self._get_iterator()
+
+
+class ByName(DataLoader):
+    """fastai.data.load.DataLoader, whose iterator is made by its name."""
+
+    def __iter__(self):
+        self.seen = _MultiProcessingDataLoaderIter(self)
+        yield from self.seen
+
+
+class _OwnIterator(_MultiProcessingDataLoaderIter):
+    pass
+
+
+class NeverAsks(DataLoader):
+    """torchdata.stateful_dataloader.StatefulDataLoader: neither __iter__ nor _get_iterator is torch's."""
+
+    def _get_iterator(self):
+        return _OwnIterator(self)
+
+    def __iter__(self):
+        return self._get_iterator()
+
+
+class _Wrapped:
+    """torch_geometric.loader.base.DataLoaderIterator."""
+
+    def __init__(self, iterator):
+        self.iterator = iterator
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return [next(self.iterator)]
+
+
+class Generates(DataLoader):
+    def _get_iterator(self):
+        yield from (1, 2)
+
+
+class NodeLoader(DataLoader):
+    """torch_geometric.loader.NodeLoader: wraps what torch's _get_iterator gives."""
+
+    __module__ = "torch_geometric.loader.node_loader"
+
+    def _get_iterator(self):
+        return _Wrapped(super()._get_iterator())
+
+
+class TakesApart(NodeLoader):
+    def _get_iterator(self):
+        return super()._get_iterator().iterator
 
 
 def make(kind, **kwargs):
@@ -217,3 +284,72 @@ def test_the_pid_of_a_worker_is_the_pid_that_the_dataset_sees():
             yield batch.tolist() == [pids[k % len(pids)]] * len(batch)
 
     both(lambda w: DataLoader(Pids(24), 2, num_workers=w), run, workers=3)
+
+
+def test_an_iterator_made_by_its_name_is_taken_over():
+    kinds = []
+
+    def three_epochs(loader):
+        for batch in epochs(loader):
+            yield batch
+            kinds.append(type(getattr(loader, "seen", None)))
+
+    plain = play(make(ByName), three_epochs, 2)
+    assert not any(map(is_ours, kinds))
+    kinds.clear()
+    with installed():
+        ours = play(make(ByName), three_epochs, 2)
+        assert [record.offloaded for record in records()] == [True]
+    assert_equal(plain, ours)
+    assert is_ours(kinds[-1])
+
+
+class Resembling:
+    """No DataLoader, and only what torch's iterator without workers asks for."""
+
+    num_workers, timeout, pin_memory, persistent_workers, generator = 0, 0, False, False, None
+    drop_last, _auto_collation, _IterableDataset_len_called = False, True, None
+    _dataset_kind, collate_fn = _DatasetKind.Map, staticmethod(default_collate)
+
+    def __init__(self):
+        self.dataset = Samples(8)
+        self._index_sampler = BatchSampler(SequentialSampler(self.dataset), 4, drop_last=False)
+
+
+def test_what_only_resembles_a_loader_gets_its_iterator_and_is_counted():
+    with installed():
+        assert len(list(_SingleProcessDataLoaderIter(Resembling()))) == 2
+        assert [record.num_batches for record in records()] == [2]
+
+
+def test_a_loader_that_never_asks_torch_is_counted_and_told():
+    with installed():
+        assert len(list(make(NeverAsks)(2))) == 4
+        (record,) = records()
+        assert (record.num_batches, record.offloaded) == (4, False)
+        assert record.reasons == ["_OwnIterator is made without asking torch's DataLoader"]
+
+
+def test_whatever_a_class_of_its_own_hands_out_arrives():
+    with installed():
+        assert list(Generates(Samples(8), num_workers=1)) == [1, 2]
+        assert [record.reasons for record in records()] == [["Generates overrides _get_iterator"]]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_warning_of_torchs_iterator_names_torchs_file(num_workers):
+    """Filters by module would miss it otherwise."""
+    with installed(Settings(off=True, quiet=True)), pytest.warns(UserWarning) as caught:
+        iter(DataLoader(Samples(8), num_workers=num_workers, pin_memory=True))
+    assert "torch/utils/data" in caught[0].filename
+
+
+def test_a_known_wrapper_of_torchs_iterator_is_taken_over_and_its_heirs_are_not():
+    both(make(NodeLoader), epochs)
+    with installed():
+        assert len(list(make(TakesApart)(2))) == 4
+        assert [record.reasons for record in records()] == [["TakesApart overrides _get_iterator"]]
+
+
+def records():
+    return list(run.recorder()._loaders.values())

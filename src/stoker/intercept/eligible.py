@@ -21,14 +21,37 @@ def why_not_offload(loader: DataLoader[Any], chains_asked: bool) -> list[str]:
     return [reason for reason in _reasons(loader, chains_asked) if reason]
 
 
+# Classes whose _get_iterator wraps what DataLoader's gives, and touches nothing inside it.
+WRAPPERS = frozenset(
+    f"torch_geometric.loader.{name}"
+    for name in ("node_loader.NodeLoader", "link_loader.LinkLoader", "zip_loader.ZipLoader")
+)
+
+
 def _reasons(loader: DataLoader[Any], chains_asked: bool) -> list[str]:
-    if type(loader)._get_iterator is not DataLoader._get_iterator:
+    if overrides_get_iterator(type(loader)):
         return [f"{type(loader).__qualname__} overrides _get_iterator"]
     return [
         _about_dataset(loader, chains_asked),
         _about_processes(),
-        "prefetch_factor is not positive" if not (loader.prefetch_factor or 1) > 0 else "",
+        "prefetch_factor is not positive" if not _prefetch_factor(loader) > 0 else "",
     ]
+
+
+def _prefetch_factor(loader: DataLoader[Any]) -> int:
+    """torch asks what only resembles a loader for it where it has workers."""
+    return (loader.prefetch_factor or 1) if loader.num_workers else 1
+
+
+def overrides_get_iterator(kind: type) -> bool:
+    """Whether a loader class brings its own, and more than a known wrapper around torch's."""
+    for base in kind.__mro__:
+        if base is DataLoader:
+            return False
+        name = f"{base.__module__}.{base.__qualname__}"
+        if "_get_iterator" in vars(base) and name not in WRAPPERS:
+            return True
+    return False  # no DataLoader at all: somebody hands out an iterator of torch's by name
 
 
 def _about_dataset(loader: DataLoader[Any], chains_asked: bool) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch.utils.data.dataloader import DataLoader
 
     from stoker.report.metrics import LoaderRecord
+    from stoker.stream.iterator import StreamOptions
 
 GetIterator = Callable[["DataLoader[Any]"], Any]
 
@@ -43,8 +44,8 @@ def get_iterator(original: GetIterator) -> GetIterator:
 def _made(original: GetIterator, loader: "DataLoader[Any]", place: str) -> Any:
     """An iterator with a meter."""
     reasons = _why_not(loader)
-    if reasons and not run.settings.off:
-        run.say_once(f"{place} stays with torch: {reasons[0]}")
+    if reasons:
+        _say_why(place, reasons)
     if not reasons and (loader.num_workers or run.settings.chains != "script"):
         return _offload(loader, place)
     reasons = reasons or in_process.why(loader)
@@ -80,21 +81,29 @@ def iterate(original: GetIterator) -> GetIterator:
 
     @functools.wraps(original)
     def __iter__(self: "DataLoader[Any]") -> Any:  # noqa: N807  # shows in tracebacks
-        from torch.utils.data.dataloader import DataLoader
+        from stoker.intercept.eligible import overrides_get_iterator
 
         iterator = original(self)
-        overrides = type(self)._get_iterator is not DataLoader._get_iterator
-        if overrides and not hasattr(iterator, "_stoker_meter"):
-            place, reasons = place_of(sys._getframe(1)), _why_not(self)
-            run.say_once(f"{place} stays with torch: {reasons[0]}")
-            _meter(iterator, _record(self, place, self.num_workers, reasons))
-            if side.is_on():
-                iterator._stoker_meter.follow(self, _looks(self))
-        if side.is_on():
+        if overrides_get_iterator(type(self)) and not hasattr(iterator, "_stoker_meter"):
+            _count_own(self, iterator, place_of(sys._getframe(1)))
+        if side.is_on() and hasattr(iterator, "_stoker_meter"):
             _begin_epoch(iterator)
         return iterator
 
     return __iter__
+
+
+def _count_own(loader: "DataLoader[Any]", iterator: Any, place: str) -> None:
+    """What a class of its own hands out; it may be anything, a generator for one."""
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+    reasons = _why_not(loader)
+    _say_why(place, reasons)
+    record = _record(loader, place, loader.num_workers, reasons)
+    if issubclass(type(iterator), _BaseDataLoaderIter):
+        _meter(iterator, record)
+        if side.is_on():
+            iterator._stoker_meter.follow(loader, _looks(loader))
 
 
 def _begin_epoch(iterator: Any) -> None:
@@ -104,9 +113,70 @@ def _begin_epoch(iterator: Any) -> None:
         trail.begin_epoch()
 
 
+def meet(iterator: Any, frame: Any) -> Meter:
+    """The meter of an iterator that was made without asking torch's DataLoader; frame asks it.
+
+    Only here, at its first next(): a function of ours around torch's __init__ would show as the
+    place of the warnings that torch gives there.
+    """
+    unasked = f"{type(iterator).__qualname__} is made without asking torch's DataLoader"
+    place, reasons = place_of(frame), _why_off() or [unasked]
+    _say_why(place, reasons)
+    num_workers = getattr(iterator, "_num_workers", 0)  # who knows what it left out of torch's
+    looks = _looks_of(getattr(iterator, "_dataset", None), None, num_workers)
+    record = run.recorder().loader(place, looks, chains=num_workers, reasons=reasons)
+    _meter(iterator, record)
+    _follow_unasked(iterator, getattr(iterator, "_dataset", None), num_workers)
+    meter: Meter = iterator._stoker_meter
+    return meter
+
+
+def _follow_unasked(iterator: Any, dataset: Any, num_workers: int) -> None:
+    """Alike for torch's and ours, who are compared; iter() did not begin their epoch."""
+    if side.is_on():
+        iterator._stoker_meter.follow(iterator, _looks_of(dataset, None, num_workers))
+        _begin_epoch(iterator)
+
+
+def _say_why(place: str, reasons: list[str]) -> None:
+    if not run.settings.off:
+        run.say_once(f"{place} stays with torch: {reasons[0]}")
+
+
+def by_name(original: Callable[..., None]) -> Callable[..., None]:
+    """_MultiProcessingDataLoaderIter.__init__: one that is made by this name becomes ours too.
+
+    fastai does so, with something that only resembles a DataLoader.
+    """
+    from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+    @functools.wraps(original)
+    def __init__(self: Any, loader: Any) -> None:  # noqa: N807  # shows in tracebacks
+        if type(self) is _MultiProcessingDataLoaderIter and not _why_not(loader):
+            _become_ours(self, loader, place_of(sys._getframe(1)))
+        else:
+            original(self, loader)
+
+    return __init__
+
+
+def _become_ours(iterator: Any, loader: "DataLoader[Any]", place: str) -> None:
+    from stoker.stream.iterator import StreamIterator
+
+    options = _options(loader)
+    iterator.__class__ = StreamIterator
+    StreamIterator.__init__(iterator, loader, options)
+    _meter_ours(iterator, loader, place, options.num_chains)
+    _follow_unasked(iterator, loader.dataset, loader.num_workers)
+
+
+def _why_off() -> list[str]:
+    return ["--off: everything is left to torch"] if run.settings.off else []
+
+
 def _why_not(loader: "DataLoader[Any]") -> list[str]:
     if run.settings.off:
-        return ["--off: everything is left to torch"]
+        return _why_off()
     from stoker.intercept.eligible import why_not_here, why_not_offload
 
     here = why_not_here()
@@ -114,42 +184,52 @@ def _why_not(loader: "DataLoader[Any]") -> list[str]:
 
 
 def _offload(loader: "DataLoader[Any]", place: str) -> Any:
-    from stoker.stream.iterator import StreamIterator, StreamOptions
+    from stoker.stream.iterator import StreamIterator
+
+    loader.check_worker_number_rationality()
+    options = _options(loader)
+    iterator = StreamIterator(loader, options)
+    _meter_ours(iterator, loader, place, options.num_chains)
+    return iterator
+
+
+def _options(loader: "DataLoader[Any]") -> "StreamOptions":
+    from stoker.stream.iterator import StreamOptions
 
     settings = run.settings
     slots = run.slots()
-    chains = _chains(loader, slots)
-    loader.check_worker_number_rationality()
     nbytes = machine_nbytes()
-    options = StreamOptions(
-        num_chains=chains,
+    return StreamOptions(
+        num_chains=_chains(loader, slots),
         num_slots=slots,
         arena_nbytes=nbytes,  # of address space: only pages that are touched exist
         held_limit_nbytes=(
             int(HELD_FRAC_OF_MACHINE * nbytes) if settings.memory is None else settings.memory
         ),
     )
-    iterator: Any = StreamIterator(loader, options)
-    run.recorder().run.num_slots = max(slots, chains)
+
+
+def _is_iterable(loader: "DataLoader[Any]") -> bool:
+    from torch.utils.data import _DatasetKind
+
+    return bool(loader._dataset_kind == _DatasetKind.Iterable)
+
+
+def _meter_ours(iterator: Any, loader: "DataLoader[Any]", place: str, chains: int) -> None:
+    settings = run.settings
+    run.recorder().run.num_slots = max(run.slots(), chains)
     _meter(iterator, _record(loader, place, chains, []))
     if _is_iterable(loader) and settings.chains != "script":
         iterator._stoker_meter.note(f"--chains {settings.chains} is not for iterable datasets")
     if iterator._driver.why_no_replacement:
         why = iterator._driver.why_no_replacement
         iterator._stoker_meter.note(f"a worker that dies cannot be replaced: {why}")
-    return iterator
 
 
 def _chains(loader: "DataLoader[Any]", slots: int) -> int:
     # More workers would give an iterable's samples more often, or share them otherwise.
     asked = "script" if _is_iterable(loader) else run.settings.chains
     return num_chains(asked, loader.num_workers, slots)
-
-
-def _is_iterable(loader: "DataLoader[Any]") -> bool:
-    from torch.utils.data import IterableDataset
-
-    return isinstance(loader.dataset, IterableDataset)
 
 
 def _record(
@@ -163,13 +243,18 @@ def _meter(iterator: Any, record: "LoaderRecord") -> None:
 
 
 def _looks(loader: "DataLoader[Any]") -> tuple[object, ...]:
+    batch_size = getattr(loader, "batch_size", None)  # what resembles a loader need not have one
+    return _looks_of(loader.dataset, batch_size, loader.num_workers)
+
+
+def _looks_of(dataset: Any, batch_size: int | None, num_workers: int) -> tuple[object, ...]:
     """What tells two loaders at one place apart."""
     try:
-        length = len(loader.dataset)  # type: ignore[arg-type]  # not every dataset has one
-    except Exception:
+        length = len(dataset)
+    except Exception:  # not every dataset has one
         length = -1
-    dataset = type(loader.dataset)
-    return (dataset.__module__, dataset.__qualname__, length, loader.batch_size, loader.num_workers)
+    kind = type(dataset)
+    return (kind.__module__, kind.__qualname__, length, batch_size, num_workers)
 
 
 def place_of(frame: Any) -> str:
@@ -177,7 +262,7 @@ def place_of(frame: Any) -> str:
     while frame is not None:
         file = frame.f_code.co_filename
         module = frame.f_globals.get("__name__", "")
-        if not file.startswith(_OURS) and not module.startswith("torch."):
+        if not file.startswith(_OURS) and not module.startswith(("torch.", "torchdata.")):
             return f"{_short(file)}:{frame.f_lineno}"
         frame = frame.f_back
     return "unknown place"

@@ -7,7 +7,7 @@ import atexit
 import functools
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from stoker.clock import now_s
@@ -36,7 +36,9 @@ def next_batch(original: Next) -> Next:
         try:
             meter = self._stoker_meter  # not by __dict__: that makes all later look-ups slower
         except AttributeError:
-            return original(self)
+            from stoker.intercept.loader import meet
+
+            meter = meet(self, sys._getframe(1))
         if meter.num_left_to_skip:
             try:
                 batch = original(self)
@@ -194,7 +196,7 @@ def num_samples(batch: Any, is_batched: bool) -> int:
         shape = getattr(batch, "shape", None)
         if shape is not None:
             return int(shape[0]) if len(shape) else 1
-        if isinstance(batch, dict) and batch:
+        if isinstance(batch, Mapping) and batch:  # a BatchEncoding is no dict
             batch = next(iter(batch.values()))
         elif isinstance(batch, (list, tuple)) and batch:
             if not isinstance(batch[0], (list, tuple, dict)) and not hasattr(batch[0], "shape"):

@@ -68,6 +68,10 @@ PATCHES = (
         "stoker.intercept.loader:iterate", why="see the classes that override _get_iterator",
     ),
     Patch(
+        _LOADER, "_MultiProcessingDataLoaderIter.__init__", "self, loader",
+        "stoker.intercept.loader:by_name", why="be the iterator of who asks for it by its name",
+    ),
+    Patch(
         _LOADER, "_BaseDataLoaderIter.__next__", "self",
         "stoker.intercept.meter:next_batch", why="count, time and hash what is delivered",
     ),
