@@ -185,6 +185,20 @@ VERIFY = Case(
     ),
 )
 
+
+def fit_loop(framework: str) -> Case:
+    """A case of `frameworks`; both sides have as many workers as there are cores."""
+    return Case(
+        script="frameworks.py",
+        label=framework,
+        flags=("--framework", framework, *seconds(1.5, 5)),
+        quick_flags=seconds(0.5, 2),
+        checks=(at_least(1.15, "images_per_s", what=f"torch, {framework}"),),
+    )
+
+
+FRAMEWORKS = ("lightning", "accelerate", "transformers", "timm", "fastai", "ultralytics")
+
 # The loaders' names are known to many_loaders.py alone: each becomes a check like this one.
 EACH_LOADER = at_least(0.97, "", how=How.SPEED)
 MANY = Case(script="many_loaders.py", flags=("--on-demand",), checks=(EACH_LOADER,))
@@ -211,6 +225,12 @@ FIGURES = {
             name="images",
             work="JPEG 500x375: decode, RandomResizedCrop, flip, ToTensor, Normalize, batch 64",
             cases=(IMAGES,),
+        ),
+        Figure(
+            name="frameworks",
+            work="the same photographs through each framework's own fit loop",
+            cases=tuple(fit_loop(name) for name in FRAMEWORKS),
+            num_quick_pairs=1,
         ),
         Figure(
             name="clips",
