@@ -2,6 +2,8 @@
 
 import os
 import random
+import threading
+from multiprocessing.context import SpawnContext
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from torch.utils.data.dataloader import (
 
 from stoker.config import Settings
 from stoker.intercept import run
+from stoker.intercept.eligible import why_not_offload
 from tests.equality.cases import Samples, step
 from tests.equality.sides import assert_equal, both, installed, is_ours, play
 
@@ -314,6 +317,25 @@ class Resembling:
     def __init__(self):
         self.dataset = Samples(8)
         self._index_sampler = BatchSampler(SequentialSampler(self.dataset), 4, drop_last=False)
+
+
+class ThreadAsProcess(threading.Thread):
+    """monai.data.thread_buffer._ProcessThread."""
+
+    pid = exitcode = None
+
+
+class ThreadContext(SpawnContext):
+    """monai.data.thread_buffer._ProcessThreadContext."""
+
+    _name, Process = "threads", ThreadAsProcess
+
+
+def test_a_context_that_makes_threads_is_left_to_torch():
+    loader = make(DataLoader, multiprocessing_context=ThreadContext())(2)
+    with installed():
+        (reason,) = why_not_offload(loader, chains_asked=False)
+    assert reason == "workers are made by ThreadContext, whose processes are none"
 
 
 def test_what_only_resembles_a_loader_gets_its_iterator_and_is_counted():

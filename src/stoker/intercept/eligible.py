@@ -7,6 +7,7 @@ reason in words, said once and listed in the report (docs/guarantees.md, G4).
 import functools
 import multiprocessing
 import sys
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from torch.utils.data import IterDataPipe, MapDataPipe, _DatasetKind, get_worker_info
@@ -33,6 +34,7 @@ def _reasons(loader: DataLoader[Any], chains_asked: bool) -> list[str]:
         return [f"{type(loader).__qualname__} overrides _get_iterator"]
     return [
         _about_dataset(loader, chains_asked),
+        _about_context(loader),
         _about_processes(),
         "prefetch_factor is not positive" if not _prefetch_factor(loader) > 0 else "",
     ]
@@ -66,6 +68,15 @@ def _about_dataset(loader: DataLoader[Any], chains_asked: bool) -> str:
     if method != "fork" and not chains_asked:
         return f"num_workers=0: processes are started by {method} here, and only a fork could help"
     return ""
+
+
+def _about_context(loader: DataLoader[Any]) -> str:
+    """MONAI's ThreadDataLoader has a context whose processes are threads, for one."""
+    context = loader.multiprocessing_context if loader.num_workers else None
+    process = getattr(context, "Process", BaseProcess)
+    if isinstance(process, type) and issubclass(process, BaseProcess):
+        return ""
+    return f"workers are made by {type(context).__qualname__}, whose processes are none"
 
 
 def _about_processes() -> str:
