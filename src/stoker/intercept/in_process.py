@@ -46,19 +46,20 @@ def why(loader: "DataLoader[Any]") -> list[str]:
     return [reason] if reason else []
 
 
-def iterator(loader: "DataLoader[Any]", record: "LoaderRecord") -> Any:
+def make_iterator(loader: "DataLoader[Any]", record: "LoaderRecord") -> Any:
     """An iterator that finds out by itself who makes the batches."""
     from stoker.report.digest import batch_sha256
     from stoker.spare.iterator import InProcessIterator, InProcessOptions
 
     slots = run.slots()
-    made: Any
     known = _known(loader)
+    run.recorder().settle(record, [TRYING])
+    meter = Meter(run.recorder(), record, run.settings)
 
     def tell(verdict: "Verdict") -> None:
         reason = f"num_workers=0: {verdict.why_here}" if verdict.why_here else ""
         run.recorder().settle(record, [reason] if reason else [])
-        made._stoker_meter.settled()
+        meter.settled()
         if not reason:
             run.recorder().run.num_slots = slots
         known.why_here = reason
@@ -80,7 +81,6 @@ def iterator(loader: "DataLoader[Any]", record: "LoaderRecord") -> Any:
         usual_length=known.usual_length,
         ended=ended,
     )
-    made = InProcessIterator(loader, options)
-    run.recorder().settle(record, [TRYING])
-    made._stoker_meter = Meter(run.recorder(), record, run.settings)
-    return made
+    iterator: Any = InProcessIterator(loader, options)
+    iterator._stoker_meter = meter
+    return iterator

@@ -51,7 +51,7 @@ def _made(original: GetIterator, loader: "DataLoader[Any]", place: str) -> Any:
     reasons = reasons or in_process.why(loader)
     record = _record(loader, place, loader.num_workers, reasons)
     if not reasons:
-        return in_process.iterator(loader, record)
+        return in_process.make_iterator(loader, record)
     iterator = _torchs(original, loader)
     _meter(iterator, record)
     return iterator

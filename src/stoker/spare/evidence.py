@@ -12,6 +12,7 @@ SHORT_BATCH_S = 0.002
 # To fork the processes and to end them costs about 50 ms; an epoch must save more than that.
 MIN_SAVED_S = 0.2
 MIN_GAIN = 1.1
+TOO_LITTLE = "too little of the epoch is left to gain from"
 # Looks may cost this share of a batch, in the training process.
 LOOK_FRAC = 0.05
 
@@ -50,7 +51,7 @@ class Evidence:
         if gain(self.fetch_s, self.step_s, self.num_workers, self.num_cores) < MIN_GAIN:
             return "there is nothing to gain"
         if self._saved_s() * self.num_left < MIN_SAVED_S:
-            return "too little of the epoch is left to gain from"
+            return TOO_LITTLE
         return ""
 
     def _saved_s(self) -> float:

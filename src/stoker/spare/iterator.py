@@ -30,8 +30,8 @@ from stoker.cluster.sizing import gain
 from stoker.order.plan import may_run_ahead
 from stoker.purity.fingerprint import Unwatchable
 from stoker.spare.ahead import Ahead
-from stoker.spare.evidence import SHORT_BATCH_S, Evidence
-from stoker.stream.driver import Died, Driver
+from stoker.spare.evidence import SHORT_BATCH_S, TOO_LITTLE, Evidence
+from stoker.stream.driver import Died, Driver, Failed
 from stoker.stream.open import LEAVE_S, close_at_exit, forget
 from stoker.worker.job import Job
 from stoker.worker.seeding import restore_generators, save_generators
@@ -90,7 +90,8 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
         self.owner_thread = threading.get_ident()
         self._driver: Driver | None = None
         self._drawn: deque[Any] = deque()  # index lists that processes have, and nobody else
-        self._step: Callable[[], Any] = self._first
+        # Functions, not methods: with a cycle through itself it would live on until a collection.
+        self._step: Callable[[InProcessIterator], Any] = InProcessIterator._first
         self._fetch_s = self._step_s = 0.0
         self._left_s = 0.0  # when the loop got its last batch
         self._generators = b""  # as the last batch left them
@@ -103,7 +104,7 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
 
     def _next_data(self) -> Any:
         self._step_s = now_s() - self._left_s
-        batch = self._step()
+        batch = self._step(self)
         self._left_s = now_s()
         return batch
 
@@ -125,7 +126,7 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
             self._stay("a batch takes less than handing it over", None)
         else:
             self._generators = save_generators()
-            self._step = self._look
+            self._step = InProcessIterator._look
         return batch
 
     def _timed(self) -> Any:
@@ -178,12 +179,12 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
             self._digest = self._digest_of(batch)
             why = "" if self._digest else "its batches cannot be compared"
         if why:
-            self._stay(why, step_s)
+            self._stay(why, None if why == TOO_LITTLE else step_s)
         else:
             self._start(evidence.num_workers)
             self._send(index, before, must_audit=True)
             self._fill()
-            self._step = self._after_audit
+            self._step = InProcessIterator._after_audit
         return self._pinned(batch)
 
     def _watched(self, deadline: Deadline) -> tuple[float, bytes]:
@@ -213,7 +214,7 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
         slots = self._options.num_slots
         gains = None if step_s is None else gain(self._fetch_s, step_s, slots, slots)
         self._options.tell(Verdict(why, gains))
-        self._step = self._here
+        self._step = InProcessIterator._here
 
     def _here(self) -> Any:
         batch = self._make(self._next_index())
@@ -259,8 +260,8 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
         ):
             self._leave(DIFFERENT)
         elif made is not None:
-            self._step = self._ahead
-        return self._step()
+            self._step = InProcessIterator._ahead
+        return self._step(self)
 
     def _ahead(self) -> Any:
         if not self._drawn:
@@ -273,11 +274,11 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
         if why:
             self._leave(why)
         if made is None:
-            return self._step()
+            return self._step(self)
         batch, generators = made
         if generators is not None and not self._draws:
             self._leave("its samples draw random numbers")
-            return self._step()
+            return self._step(self)
         index = self._drawn.popleft()
         self._num_right += 1
         if self._num_right % AUDIT_EVERY == 0:
@@ -314,7 +315,7 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
         self._num_wrong += 1
         if self._num_wrong > MAX_WRONG + self._num_right // RIGHT_PER_WRONG:
             self._leave("its samples draw random numbers, and so does the training loop")
-            return self._step()
+            return self._step(self)
         batch = self._make(self._next_index())
         self._generators = save_generators()
         self._state.forget()
@@ -332,6 +333,9 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
             self._leave(f"other processes took more than {patience_s:.0f} s for a batch")
         elif isinstance(made, Died):
             self._leave(str(made.how))
+            made = None
+        elif isinstance(made, Failed):
+            self._leave("its batches cannot be sent")
             made = None
         return made
 
