@@ -243,6 +243,30 @@ def test_memory_of_the_dataset_that_the_loop_changes():
           why="hands out its own memory")  # fmt: skip
 
 
+def test_batches_that_come_out_otherwise_elsewhere_are_made_here():
+    """As a sum over many numbers may, by the number of torch's threads: that is one in a process."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        check(partial(make, more=lambda dataset, index: torch.get_num_threads()), epochs,
+              why="make something else of the same samples")  # fmt: skip
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_now_and_then_a_batch_is_made_here_as_well(num_threads, monkeypatch):
+    monkeypatch.setattr(spare, "AUDIT_EVERY", 5)
+    monkeypatch.setattr(spare, "AUDIT_EVERY_THREADED", 3)
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        for draws in ("none", "torch"):
+            check(partial(make, more=lambda dataset, index, d=draws: DRAWS[d](dataset)), worked)
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_samples_and_loop_that_both_draw():
     more = lambda dataset, index: random.random()  # noqa: E731
     check(partial(make, more=more), partial(epochs, after=lambda loader, k: step()),

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from multiprocessing import process
 from typing import Any
 
+import torch
 from torch.utils.data import _utils
 from torch.utils.data.dataloader import DataLoader, _SingleProcessDataLoaderIter
 
@@ -39,8 +40,9 @@ from stoker.worker.stand_in import watch_all
 
 # The loop is given its own batch if the others take so much longer than it would.
 PATIENCE_FACTOR, PATIENCE_S = 10.0, 5.0
-# One batch in so many is made here as well, and compared.
-AUDIT_EVERY = 64
+# One batch in so many is made here as well, and compared: more often where torch has several
+# threads here, for a sum over many numbers may depend on theirs.
+AUDIT_EVERY, AUDIT_EVERY_THREADED = 64, 16
 DIFFERENT = "other processes make something else of the same samples"
 # So many wrong guesses, and one more for every so many right ones, are forgiven.
 MAX_WRONG, RIGHT_PER_WRONG = 2, 16
@@ -99,6 +101,7 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
         self._draws = False
         self._digest = ""  # of the batch that the processes make as well, at first
         self._num_right = self._num_wrong = 0
+        self._audit_every = AUDIT_EVERY if torch.get_num_threads() == 1 else AUDIT_EVERY_THREADED
 
     # -- torch's own protocol ----------------------------------------------------------------
 
@@ -281,7 +284,7 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
             return self._step(self)
         index = self._drawn.popleft()
         self._num_right += 1
-        if self._num_right % AUDIT_EVERY == 0:
+        if self._num_right % self._audit_every == 0:
             return self._audited(index, batch, generators)
         if generators is not None:
             restore_generators(generators)
