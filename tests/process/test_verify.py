@@ -195,7 +195,6 @@ def test_the_command_ends_when_verify_is_killed(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_the_limit_ends_a_run_that_waits_and_what_came_is_compared(tmp_path):
     result = verify(tmp_path, "waits.py", "3", flags=["--limit-s", "8"], environ={"TELL_FD": ""})
     assert result.returncode == 0, result.stdout + result.stderr
