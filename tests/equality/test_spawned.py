@@ -189,3 +189,26 @@ def test_what_cannot_be_pickled_is_told_as_torch_tells_it(method):
             told.append(list(run(made(2))))
     assert told[0] == told[1]
     assert len(told[0]) == 2 and told[0][1]
+
+
+def state_of_the_third(make):
+    loader = make()
+    for _ in zip(range(3), loader, strict=False):
+        yield loader.state_dict()
+    state = loader.state_dict()
+    loader = make()
+    loader.load_state_dict(state)
+    yield from loader
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
+@pytest.mark.parametrize("method", METHODS)
+def test_a_spawned_worker_tells_the_same_states(method):
+    pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata not installed")
+    from tests.equality import stateful
+
+    make = partial(
+        stateful.loader_of, "walks telling", workers=1, num_samples=15,
+        multiprocessing_context=method,
+    )  # fmt: skip
+    stateful.both(state_of_the_third, make, is_ragged=True)

@@ -13,9 +13,10 @@ ROOT = Path(stoker.__file__).parent
 MAX_FILES = 8  # of a room, beside its __init__
 ARROWS = {
     "cli": {"proof"},
-    "intercept": {"spare", "stream", "report", "order", "cluster", "proof"},
+    "intercept": {"spare", "stateful", "stream", "report", "order", "cluster", "proof"},
     "proof": {"report"},
     "spare": {"stream", "worker", "order", "purity", "cluster"},
+    "stateful": {"stream", "worker", "wire"},
     "stream": {"order", "wire", "cluster", "worker"},
     "cluster": set(),
     "worker": {"order", "wire", "purity"},

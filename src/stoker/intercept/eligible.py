@@ -13,6 +13,8 @@ from typing import Any
 from torch.utils.data import IterDataPipe, MapDataPipe, _DatasetKind, get_worker_info
 from torch.utils.data.dataloader import DataLoader
 
+KNOWN_TORCHDATA = "0.11"  # tests/unit/stateful/test_shape.py trips where it is another
+
 
 def why_not_offload(loader: DataLoader[Any], chains_asked: bool) -> list[str]:
     """Reasons, the most telling first; empty: it may be offloaded.
@@ -54,6 +56,29 @@ def overrides_get_iterator(kind: type) -> bool:
         if "_get_iterator" in vars(base) and name not in WRAPPERS:
             return True
     return False  # no DataLoader at all: somebody hands out an iterator of torch's by name
+
+
+def why_not_stateful(loader: DataLoader[Any], chains_asked: bool) -> list[str]:
+    """As why_not_offload, for torchdata's StatefulDataLoader, which has `--chains` from its script."""
+    return [reason for reason in _stateful_reasons(loader) if reason]
+
+
+def _stateful_reasons(loader: Any) -> list[str]:
+    from torchdata import __version__ as version  # imported: the loader is there
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    if type(loader)._get_iterator is not StatefulDataLoader._get_iterator:
+        return [f"{type(loader).__qualname__} overrides _get_iterator"]
+    known = ".".join(version.split(".")[:2]) == KNOWN_TORCHDATA
+    return [
+        "" if known else f"torchdata {KNOWN_TORCHDATA} is supported, this is {version}",
+        "" if loader.num_workers else "num_workers=0: its state lies in the training process",
+        ""
+        if loader.in_order
+        else "in_order=False: torchdata's own state depends on the moment then",
+        _about_processes(),
+        "" if loader.prefetch_factor else "prefetch_factor is not positive",
+    ]
 
 
 def _about_dataset(loader: DataLoader[Any], chains_asked: bool) -> str:

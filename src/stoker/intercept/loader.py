@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from stoker.stream.iterator import StreamOptions
 
 GetIterator = Callable[["DataLoader[Any]"], Any]
+WhyNot = Callable[["DataLoader[Any]", bool], list[str]]
+MakeIterator = Callable[["DataLoader[Any]", "StreamOptions"], Any]
 
 HELD_FRAC_OF_MACHINE = 0.25
 
@@ -54,6 +56,42 @@ def _made(original: GetIterator, loader: "DataLoader[Any]", place: str) -> Any:
         return in_process.make_iterator(loader, record)
     iterator = _torchs(original, loader)
     _meter(iterator, record)
+    return iterator
+
+
+def get_stateful_iterator(original: GetIterator) -> GetIterator:
+    """StatefulDataLoader._get_iterator: a StatefulIterator where we may, else torchdata's."""
+
+    @functools.wraps(original)
+    def _get_iterator(self: "DataLoader[Any]") -> Any:
+        iterator = _made_stateful(original, self, place_of(sys._getframe(1)))
+        if side.is_on():
+            iterator._stoker_meter.follow(self, _looks(self))
+        return iterator
+
+    return _get_iterator
+
+
+def _made_stateful(original: GetIterator, loader: "DataLoader[Any]", place: str) -> Any:
+    """An iterator with a meter."""
+    from stoker.intercept.eligible import why_not_stateful
+
+    reasons = _why_not(loader, why_not_stateful)
+    if not reasons:
+        return _offload(loader, place, _stateful_iterator)
+    if not run.settings.off:
+        run.say_once(f"{place} stays with torchdata: {reasons[0]}")
+    record = _record(loader, place, loader.num_workers, reasons)
+    iterator = original(loader)
+    _meter(iterator, record)
+    return iterator
+
+
+def _stateful_iterator(loader: Any, options: "StreamOptions") -> Any:
+    from stoker.stateful.iterator import StatefulIterator
+
+    iterator = StatefulIterator(loader, options, loader.next_iter_state)
+    loader.next_iter_state = None
     return iterator
 
 
@@ -174,21 +212,23 @@ def _why_off() -> list[str]:
     return ["--off: everything is left to torch"] if run.settings.off else []
 
 
-def _why_not(loader: "DataLoader[Any]") -> list[str]:
+def _why_not(loader: "DataLoader[Any]", ask: WhyNot | None = None) -> list[str]:
+    """ask: instead of eligible.why_not_offload."""
     if run.settings.off:
         return _why_off()
     from stoker.intercept.eligible import why_not_here, why_not_offload
 
     here = why_not_here()
-    return [here] if here else why_not_offload(loader, run.settings.chains != "script")
+    return [here] if here else (ask or why_not_offload)(loader, run.settings.chains != "script")
 
 
-def _offload(loader: "DataLoader[Any]", place: str) -> Any:
+def _offload(loader: "DataLoader[Any]", place: str, make: MakeIterator | None = None) -> Any:
+    """make: another iterator than StreamIterator."""
     from stoker.stream.iterator import StreamIterator
 
     loader.check_worker_number_rationality()
     options = _options(loader)
-    iterator = StreamIterator(loader, options)
+    iterator = (make or StreamIterator)(loader, options)
     _meter_ours(iterator, loader, place, options.num_chains)
     return iterator
 
@@ -209,27 +249,31 @@ def _options(loader: "DataLoader[Any]") -> "StreamOptions":
     )
 
 
-def _is_iterable(loader: "DataLoader[Any]") -> bool:
-    from torch.utils.data import _DatasetKind
-
-    return bool(loader._dataset_kind == _DatasetKind.Iterable)
-
-
 def _meter_ours(iterator: Any, loader: "DataLoader[Any]", place: str, chains: int) -> None:
     settings = run.settings
     run.recorder().run.num_slots = max(run.slots(), chains)
     _meter(iterator, _record(loader, place, chains, []))
-    if _is_iterable(loader) and settings.chains != "script":
-        iterator._stoker_meter.note(f"--chains {settings.chains} is not for iterable datasets")
+    if settings.chains != "script" and (not_for := _keeps_chains(loader)):
+        iterator._stoker_meter.note(f"--chains {settings.chains} is not for {not_for}")
     if iterator._driver.why_no_replacement:
         why = iterator._driver.why_no_replacement
         iterator._stoker_meter.note(f"a worker that dies cannot be replaced: {why}")
 
 
 def _chains(loader: "DataLoader[Any]", slots: int) -> int:
-    # More workers would give an iterable's samples more often, or share them otherwise.
-    asked = "script" if _is_iterable(loader) else run.settings.chains
+    asked = "script" if _keeps_chains(loader) else run.settings.chains
     return num_chains(asked, loader.num_workers, slots)
+
+
+def _keeps_chains(loader: "DataLoader[Any]") -> str:
+    """What it is of a loader that `--chains` is not for; empty: nothing."""
+    from torch.utils.data import _DatasetKind
+
+    if loader._dataset_kind == _DatasetKind.Iterable:
+        return "iterable datasets"  # their samples would come more often, or shared otherwise
+    if hasattr(loader, "snapshot_every_n_steps"):
+        return "a StatefulDataLoader"  # its state names every worker
+    return ""
 
 
 def _record(
@@ -258,7 +302,7 @@ def _looks_of(dataset: Any, batch_size: int | None, num_workers: int) -> tuple[o
 
 
 def place_of(frame: Any) -> str:
-    """file:line of the first frame that is neither torch's nor ours."""
+    """file:line of the first frame that is neither torch's, torchdata's nor ours."""
     while frame is not None:
         file = frame.f_code.co_filename
         module = frame.f_globals.get("__name__", "")

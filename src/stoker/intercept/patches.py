@@ -1,4 +1,4 @@
-"""Every name of torch's that stoker replaces in the training process, as a table.
+"""Every name of torch's and torchdata's that stoker replaces in the training process, as a table.
 
 Promise: a target that does not look as known stays torch's, with one line that says so; every
 patch can be undone. tests/unit/intercept/test_patches.py trips when a torch changes a target.
@@ -6,6 +6,8 @@ patch can be undone. tests/unit/intercept/test_patches.py trips when a torch cha
 
 import importlib
 import inspect
+import itertools
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -86,23 +88,54 @@ PATCHES = (
     ),
 )  # fmt: skip
 
+_STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
+# Of packages that a script may bring along or not: installed once it has imported them.
+PATCHES_OF_OTHERS = {
+    "torchdata.stateful_dataloader": (
+        Patch(
+            _STATEFUL, "StatefulDataLoader._get_iterator", "self",
+            "stoker.intercept.loader:get_stateful_iterator", why="hand out our batches",
+            made_of=(
+                "num_workers", "_StatefulSingleProcessDataLoaderIter", "next_iter_state",
+                "check_worker_number_rationality", "_StatefulMultiProcessingDataLoaderIter",
+            ),
+        ),
+        Patch(
+            _STATEFUL, "StatefulDataLoader.__iter__", "self",
+            "stoker.intercept.loader:iterate", why="see each epoch of a persistent iterator",
+        ),
+    ),
+}  # fmt: skip
+
 _originals: dict[Patch, Callable[..., Any]] = {}
 
 
-def install(settings: Settings) -> None:
-    """Apply every patch whose target is known. Idempotent; settings hold from now on."""
+def install(settings: Settings, brought: str = "") -> None:
+    """Apply every patch whose target is known. Idempotent; settings hold from now on.
+
+    brought: a key of PATCHES_OF_OTHERS that has been imported just now.
+    """
     from stoker.intercept import run
 
     run.begin(settings)
-    for patch in PATCHES:
+    others = (_patches for name, _patches in PATCHES_OF_OTHERS.items() if _is_there(name, brought))
+    for patch in (*PATCHES, *itertools.chain.from_iterable(others)):
         if patch in _originals:
             continue
         if not patch.is_known():
-            run.say_once(f"{patch} looks different in this torch: left as it is")
+            package = patch.module.partition(".")[0]
+            run.say_once(f"{patch} looks different in this {package}: left as it is")
             continue
         made = patch.make()
         _originals[patch] = patch.target()
         setattr(patch.owner(), patch.attribute, made)
+
+
+def _is_there(name: str, brought: str) -> bool:
+    """Whether a module has been imported as a whole: the one that was just now seems not to be."""
+    module = sys.modules.get(name)
+    is_whole = not getattr(getattr(module, "__spec__", None), "_initializing", False)
+    return module is not None and (is_whole or name == brought)
 
 
 def restore() -> None:

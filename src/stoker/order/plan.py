@@ -16,6 +16,7 @@ class Task:
     body: bytes = field(repr=False)
     num_deaths: int = 0  # processes that died while this task was theirs
     epoch: int = 0  # counted from iter(), on living workers
+    wants_state: bool = False  # the answer shall carry the worker's state after it
 
 
 # Samplers that draw when they are first asked, and then only from a generator of their own, so that

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from stoker.clock import Deadline
 from stoker.cluster.base import Exit
@@ -75,6 +75,13 @@ class Died:
 
     how: Exit | str
     body: bytes
+
+
+class Told(NamedTuple):
+    """What a worker said with a batch. state: encoded; empty: it was not asked, or none moved."""
+
+    chain: int
+    state: bytes
 
 
 ENDED = object()  # see wait_next
@@ -138,6 +145,14 @@ class Driver:
         self._is_closed = False
         self._has_ended = False  # a chain's iterable, since wait_next told last
         self._held_limit_nbytes = held_limit_nbytes
+        # Of a stateful job alone: what came with batches that have not been taken, with ends of
+        # iterables, and what each slot's latest worker began its latest epoch with.
+        self.states: dict[int, Told] = {}
+        self.ends: list[tuple[int, Told]] = []
+        self._begun: dict[int, tuple[int, bytes]] = {}
+        self._keeps_states = job.worker_states is not None
+        self._exits: dict[int, Exit | str] = {}  # of slots, the last
+        self.taken_id = -1  # task of the batch that left last
         self._channels: dict[int, Channel] = {}
         self._bodies: dict[int, bytes] = {}  # index lists of the tasks that are owed
         self._poll = select.poll()
@@ -169,9 +184,9 @@ class Driver:
 
     # -- the iterator's calls --------------------------------------------------------------------
 
-    def draw(self, indices: object) -> None:
+    def draw(self, indices: object, wants_state: bool = False) -> None:
         """The sampler's next index list, to be made into a batch."""
-        self._do(self.state.step(Drawn(dumps(indices))))
+        self._do(self.state.step(Drawn(dumps(indices), wants_state)))
 
     def wait_next(self, deadline: Deadline) -> Any | None:
         """The batch that leaves next, a Failed or a Died; None when the deadline passes.
@@ -192,6 +207,7 @@ class Driver:
             if not self._receive(deadline):
                 return None
         task_id, batch = taken
+        self.taken_id = task_id
         self._do(self.state.taken(task_id))
         return batch
 
@@ -204,6 +220,19 @@ class Driver:
         """The next epoch begins on the same workers. shared_seed: of a DataPipe."""
         self._has_ended = False
         self._apply(Restarted(dumps(shared_seed)))
+
+    def wait_begun(self, slot: int, epoch: int, deadline: Deadline) -> bytes | Died | None:
+        """What a worker of a stateful job begins an epoch with, encoded; None: see wait_next.
+
+        epoch: counted from iter(), on living workers.
+        """
+        self._start_rest()
+        while (begun := self._begun.get(slot)) is None or begun[0] < epoch:
+            if slot not in self._channels:  # for good: a replacement would have been started
+                return Died(self._exits.get(slot, "it could not be brought back"), b"")
+            if not self._receive(deadline):
+                return None
+        return begun[1]
 
     def wait_pid(self, slot: int) -> int | None:
         self._start_rest()
@@ -302,12 +331,19 @@ class Driver:
                 batch = self.prepare(batch)
             free = bool(header.flags & Flag.FREE)
             self._apply(Arrived(slot, header.task_id, batch, free))
+            if self._keeps_states:
+                told = bytes(frame.extra) if header.flags & Flag.STATE else b""
+                self.states[header.task_id] = Told(header.chain, told)
             if header.flags & Flag.POINT:
                 self._apply(Watched(header.chain, pickle.loads(frame.extra)))
         elif header.kind == Kind.ENDED:
             self._bodies.pop(header.task_id, None)
             self._has_ended = True
+            if self._keeps_states:
+                self.ends.append((header.task_id, Told(slot, bytes(frame.extra))))
             self._apply(Ended(slot, header.task_id))
+        elif header.kind == Kind.STATE:
+            self._begun[slot] = header.task_id, bytes(frame.extra)
         elif header.kind == Kind.REFUSED:
             self._apply(Refused(slot, header.task_id, bytes(frame.extra).decode()))
         elif header.kind == Kind.GREETING:
@@ -345,7 +381,8 @@ class Driver:
             elif isinstance(action, Resume):
                 self._send(action.slot, Kind.RESUME, action.seed)
             elif isinstance(action, Rerun):
-                self._send(action.slot, Kind.RERUN, action.body, task_id=action.num_batches)
+                flags = action.wants_state * Flag.STATE
+                self._send(action.slot, Kind.RERUN, action.body, action.num_batches, flags)
             elif isinstance(action, Finish):
                 self._hang_up(action.slot)
             elif isinstance(action, Kill):
@@ -365,7 +402,10 @@ class Driver:
             self._bodies[task.id] = task.body
         head = pack(
             Kind.TASK,
-            flags=ask.quiet * Flag.QUIET | ask.free * Flag.FREE | ask.watch * Flag.POINT,
+            flags=ask.quiet * Flag.QUIET
+            | ask.free * Flag.FREE
+            | ask.watch * Flag.POINT
+            | task.wants_state * Flag.STATE,
             task_id=task.id,
             chain=task.chain,
             stream_nbytes=len(task.body),
@@ -374,10 +414,11 @@ class Driver:
         )
         channel.send(head, task.body, extra)
 
-    def _send(self, slot: int, kind: Kind, extra: bytes, task_id: int = -1) -> None:
+    def _send(self, slot: int, kind: Kind, extra: bytes, task_id: int = -1, flags: int = 0) -> None:
         channel = self._channels.get(slot)
         if channel is not None:  # else it is being lost: the loss asks again
-            channel.send(pack(kind, task_id=task_id, extra_nbytes=len(extra)), extra)
+            head = pack(kind, flags=flags, task_id=task_id, extra_nbytes=len(extra))
+            channel.send(head, extra)
 
     def _tell_returned(self) -> None:
         for slot, channel in self._channels.items():
@@ -414,6 +455,7 @@ class Driver:
             how = self._template.wait_exit(slot, Deadline(EXIT_WAIT_S)) or Exit(
                 slot, self._template.wait_pid(slot, Deadline(0)) or -1, -signal.SIGKILL
             )
+        self._exits[slot] = how
         self._apply(Lost(slot, how))
 
     def _hang_up(self, slot: int) -> None:

@@ -10,9 +10,10 @@ from stoker.order.plan import Task
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The sampler gave one more index list."""
+    """The sampler gave one more index list. wants_state: see Task."""
 
     body: bytes
+    wants_state: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Begin the iterable anew, as torch does on living workers. seed: of a DataPipe, encoded."""
+    """Begin the next epoch, as torch does on living workers. seed: of a DataPipe, encoded."""
 
     slot: int
     seed: bytes
@@ -115,6 +116,7 @@ class Rerun:
     slot: int
     num_batches: int
     body: bytes  # as of a Task
+    wants_state: bool = False  # each of them did
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 A map-style chain keeps its index lists. Where its state was seen unmoved those before its last
 Point are forgotten: a replacement goes on from there. The tasks of an iterable are all alike,
-and what one gives depends on all before: it keeps how many were answered, epoch by epoch, and a
-replacement fetches as many again.
+and what one gives depends on all before: it keeps how many were answered, epoch by epoch and by
+whether they told a state, and a replacement fetches as many again.
 
 Pure: no thread, clock, socket or torch.
 """
@@ -13,6 +13,14 @@ from typing import Any
 
 from stoker.order.plan import Task
 from stoker.stream.events import Action, Ask, Rerun, Resume, Start
+
+
+@dataclass(slots=True)
+class _Alike:
+    """Batches of an iterable that were fetched one after another."""
+
+    wants_state: bool
+    num: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,7 +38,7 @@ class Chain:
     nbytes: int = 0  # of index lists
     _tasks: list[Task] = field(default_factory=list)  # in order; of an iterable: what is owed
     _num_answered: int = 0  # of _tasks; the rest is owed
-    _num_fetched: list[int] = field(default_factory=lambda: [0])  # by epoch, of an iterable
+    _fetched: list[list[_Alike]] = field(default_factory=lambda: [[]])  # by epoch, of an iterable
     _body: bytes = b""  # of every task of an iterable
 
     @property
@@ -55,7 +63,7 @@ class Chain:
         if self.is_iterable:
             task = self._tasks.pop(0)
             self._body = task.body
-            self._count(task.epoch)
+            self._count(task)
             self.nbytes -= len(task.body)
         else:
             self._num_answered += 1
@@ -73,9 +81,13 @@ class Chain:
         self.nbytes = sum(len(task.body) for task in self._tasks)
         return dropped
 
-    def _count(self, epoch: int) -> None:
-        self._num_fetched += [0] * (epoch + 1 - len(self._num_fetched))
-        self._num_fetched[epoch] += 1
+    def _count(self, task: Task) -> None:
+        while len(self._fetched) <= task.epoch:
+            self._fetched.append([])
+        epoch = self._fetched[task.epoch]
+        if not epoch or epoch[-1].wants_state != task.wants_state:
+            epoch.append(_Alike(task.wants_state))
+        epoch[-1].num += 1
 
     def forget_covered(self) -> None:
         """Drop the tasks that a replacement would not run again: it will accept the point."""
@@ -90,7 +102,7 @@ class Chain:
     def num_to_replay(self) -> int:
         """Answered tasks that a replacement will run again."""
         if self.is_iterable:
-            return sum(self._num_fetched)
+            return sum(alike.num for epoch in self._fetched for alike in epoch)
         covered = -1 if self.point is None else self.point.task_id
         return sum(task.id > covered for task in self._tasks[: self._num_answered])
 
@@ -98,20 +110,24 @@ class Chain:
         """Start a worker and have it make what is owed, after what was made. seeds: see Resume."""
         if self.is_iterable:
             return [Start(self.number), *self._replay_epochs(seeds)]
-        done = self._tasks[: self._num_answered]
-        return [
-            Start(self.number, self.point),
-            *(Ask(self.number, task, quiet=True) for task in done),
-            *(Ask(self.number, t, watch=t.id > self.last_unwatched_id) for t in self.owed),
-        ]
+        actions: list[Action] = [Start(self.number, self.point)]
+        epoch = 0
+        for k, task in enumerate(self._tasks):
+            actions += (Resume(self.number, seed) for seed in seeds[epoch : task.epoch])
+            epoch = max(epoch, task.epoch)
+            if k < self._num_answered:
+                actions.append(Ask(self.number, task, quiet=True))
+            else:
+                watch = task.id > self.last_unwatched_id
+                actions.append(Ask(self.number, task, watch=watch))
+        return actions + [Resume(self.number, seed) for seed in seeds[epoch:]]
 
     def _replay_epochs(self, seeds: list[bytes]) -> list[Action]:
         actions: list[Action] = []
         for epoch in range(len(seeds) + 1):
             if epoch:
                 actions.append(Resume(self.number, seeds[epoch - 1]))
-            num = self._num_fetched[epoch] if epoch < len(self._num_fetched) else 0
-            if num:
-                actions.append(Rerun(self.number, num, self._body))
+            for alike in self._fetched[epoch] if epoch < len(self._fetched) else ():
+                actions.append(Rerun(self.number, alike.num, self._body, alike.wants_state))
             actions += [Ask(self.number, task) for task in self._tasks if task.epoch == epoch]
         return actions

@@ -92,6 +92,9 @@ class StreamOptions:
 class StreamIterator(_MultiProcessingDataLoaderIter):
     """Iterates over one loader's batches, made by chains in processes of their own."""
 
+    _is_stateful = False
+    _first_chain = 0
+
     def __init__(self, loader: DataLoader[Any], options: "StreamOptions") -> None:
         _BaseDataLoaderIter.__init__(self, loader)
         self._profile_name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
@@ -128,6 +131,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             and may_run_ahead(self._index_sampler)
         )
         num_slots = max(options.num_slots, options.num_chains) if may_be_free else 0
+        job = self._job(options)
         self._state = state = Stream(
             num_chains=options.num_chains,
             prefetch_factor=self._prefetch_factor,
@@ -135,18 +139,9 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             num_slots=max(num_slots, options.num_chains),
             may_be_free=may_be_free,
             is_iterable=self._dataset_kind == _DatasetKind.Iterable,
+            is_stateful=self._is_stateful,
+            first_chain=self._first_chain,
             persistent=self._persistent_workers,
-        )
-        job = Job(
-            dataset_kind=self._dataset_kind,
-            dataset=self._dataset,
-            auto_collation=self._auto_collation,
-            collate_fn=self._collate_fn,
-            drop_last=self._drop_last,
-            base_seed=int(self._base_seed),
-            worker_init_fn=self._worker_init_fn,
-            num_chains=options.num_chains,
-            shared_seed=self._shared_seed,
         )
         num_to_fork = state.num_chains if is_forked else 0
         return Driver(
@@ -156,6 +151,19 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             arena_nbytes=options.arena_nbytes,
             held_limit_nbytes=options.held_limit_nbytes,
             processes=[context.Process(daemon=True) for _ in range(num_to_fork)],
+        )
+
+    def _job(self, options: "StreamOptions") -> Job:
+        return Job(
+            dataset_kind=self._dataset_kind,
+            dataset=self._dataset,
+            auto_collation=self._auto_collation,
+            collate_fn=self._collate_fn,
+            drop_last=self._drop_last,
+            base_seed=int(self._base_seed),
+            worker_init_fn=self._worker_init_fn,
+            num_chains=options.num_chains,
+            shared_seed=self._shared_seed,
         )
 
     # -- torch's own protocol ----------------------------------------------------------------
@@ -208,10 +216,12 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
 
     def _wait_batch(self) -> Any:
         deadline = Deadline(self._timeout if self._timeout > 0 else None)
-        batch = self._driver.wait_next(deadline)
-        if batch is None:
+        return self._in_time(self._driver.wait_next(deadline))
+
+    def _in_time(self, waited_for: Any) -> Any:
+        if waited_for is None:
             raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
-        return batch
+        return waited_for
 
     def _delivered(self, batch: Any) -> Any:
         if isinstance(batch, concurrent.futures.Future):
@@ -221,7 +231,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
         if isinstance(batch, Failed):
             _reraise(batch)
         if isinstance(batch, Died):
-            raise _death(batch, self._state.max_deaths)
+            raise death(batch, self._state.max_deaths)
         return batch
 
 
@@ -264,7 +274,7 @@ def _reraise(failed: Failed) -> NoReturn:
     raise AssertionError("reraise returned")
 
 
-def _death(died: Died, max_deaths: int) -> RuntimeError:
+def death(died: Died, max_deaths: int) -> RuntimeError:
     """torch's words for a dead worker (torch/csrc/DataLoader.cpp, 2.13), and the samples."""
     how = died.how
     if isinstance(how, str):

@@ -67,8 +67,9 @@ class Phase(Enum):
 class Stream:
     """num_slots: workers that free-standing tasks may use; may_run_ahead: indices may be drawn
     earlier than torch would; may_be_free: rung 5 is open to this job at all; is_iterable: a
-    chain's tasks are all alike, and it may end before others; persistent: workers outlive that;
-    max_deaths: of workers on one task, before it is given up; 1: none can be replaced."""
+    chain's tasks are all alike, and it may end before others; is_stateful: what was drawn ahead is
+    part of a state that the script can see, and workers hear of every epoch; first_chain: the one
+    that the first epoch begins with; persistent: workers outlive an iterable; max_deaths: of workers on one task, before it is given up; 1: none can be replaced."""
 
     num_chains: int
     prefetch_factor: int
@@ -76,6 +77,8 @@ class Stream:
     num_slots: int = 1
     may_be_free: bool = False
     is_iterable: bool = False
+    is_stateful: bool = False
+    first_chain: int = 0
     persistent: bool = False
     max_deaths: int = MAX_DEATHS
     phase: Phase = Phase.HOME
@@ -103,6 +106,8 @@ class Stream:
         ]
         # Out of order a batch may leave before a task of its chain that moves what it depends on.
         self.may_be_free = self.may_be_free and self.in_order and not self.is_iterable
+        self.may_be_free = self.may_be_free and not self.is_stateful
+        self._cursor = self.first_chain
         self.reorder = Reorder(0, self.in_order)
 
     # -- questions ---------------------------------------------------------------------------
@@ -143,7 +148,7 @@ class Stream:
                 return slot
         if self.is_iterable:  # the round robin leaves out chains that are over
             return next((c.number for c in self._chains if _is(c.oldest_owed, wanted)), None)
-        return (wanted - self._first_id) % self.num_chains
+        return (wanted - self._first_id + self.first_chain) % self.num_chains
 
     @property
     def _num_in_flight(self) -> int:
@@ -158,8 +163,8 @@ class Stream:
                 return []  # late news after close is normal
             case Arrived(slot, task_id, batch, free):
                 return self._arrived(slot, task_id, batch, free)
-            case Drawn(body):
-                return self._drawn(body)
+            case Drawn(body, wants_state):
+                return self._drawn(body, wants_state)
             case Ended(slot, task_id):
                 return self._tell(event, self._ended(slot, task_id))
             case Watched(chain, point):
@@ -182,8 +187,14 @@ class Stream:
         self._free_held.pop(task_id, None)
         return self._send_due() if self._waiting else []
 
-    def _drawn(self, body: bytes) -> list[Action]:
-        task = Task(self._next_id, self._pick_chain(), body, epoch=len(self._seeds))
+    def _drawn(self, body: bytes, wants_state: bool) -> list[Action]:
+        task = Task(
+            self._next_id,
+            self._pick_chain(),
+            body,
+            epoch=len(self._seeds),
+            wants_state=wants_state,
+        )
         self._next_id += 1
         if self.phase is Phase.FREE:
             return [self._ask_free(task)]
@@ -321,9 +332,9 @@ class Stream:
         self._waiting.clear()
         self._free_held.clear()
         self._first_id = self._next_id
-        self._cursor = 0
+        self._cursor = self.first_chain = 0
         self.reorder = Reorder(self._next_id, self.in_order)
-        if not self.is_iterable:
+        if not (self.is_iterable or self.is_stateful):
             return []
         self._seeds.append(seed)
         self._num_dropped = 0

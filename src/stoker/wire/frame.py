@@ -26,12 +26,14 @@ class Kind(IntEnum):
     RESUME = 7  # trainer -> worker: begin the iterable anew; extra holds the seed of a DataPipe
     RERUN = 8  # trainer -> worker: fetch task_id batches that nobody wants; extra holds the indices
     ENDED = 9  # worker -> trainer: the iterable ended; nothing comes until it is resumed
+    STATE = 10  # worker -> trainer: extra holds the state that epoch task_id begins with
 
 
 class Flag(IntEnum):
     QUIET = 1  # TASK: run it, the answer is known
     FREE = 2  # TASK: stands alone; run it on behalf of its chain, leave no trace. BATCH: it did
     POINT = 4  # TASK: the answer shall carry a Point; BATCH: extra holds a Point of this chain
+    STATE = 8  # TASK, RERUN: look at the state after it; BATCH, ENDED: extra holds what was seen
 
 
 class Header(NamedTuple):

@@ -27,6 +27,8 @@ class Job:
     worker_init_fn: Callable[[int], None] | None
     num_chains: int  # 0: the batches are those of a loader without workers
     shared_seed: int | None = None  # of an IterDataPipe
+    worker_states: tuple[Any, ...] | None = None  # of a stateful loader: where each chain begins
+    make_worker: Callable[..., Any] | None = None  # in place of worker.loop's Worker
 
     @property
     def is_iterable(self) -> bool:

@@ -20,7 +20,7 @@ from stoker.clock import Deadline, now_s, thread_cpu_s
 from stoker.purity.fingerprint import Unwatchable, fingerprint
 from stoker.wire.batch_codec import Encoded, encode, loads
 from stoker.wire.channel import Channel, ConnectionLost, Frame
-from stoker.wire.frame import Flag, Kind, pack
+from stoker.wire.frame import Flag, Header, Kind, pack
 from stoker.wire.slabs import Arena, Heap
 from stoker.worker.early import Early
 from stoker.worker.job import Job, Point
@@ -30,7 +30,7 @@ from stoker.worker.seeding import restore_generators, save_generators, seed_gene
 FIRST_WATCH_S = 0.25
 WATCH_FRAC = 0.01
 WATCH_EVERY_S = 0.5
-_ENDED = object()  # in place of a batch: the iterable has no more
+ENDED = object()  # in place of a batch: the iterable has no more
 # A worker whose tasks are short looks for the next one this long before it sleeps: to wake a
 # process on an idle core costs the trainer up to 70 us. Measured: benchmarks/handover_small.py
 SPIN_S = 100e-6
@@ -121,7 +121,7 @@ class Worker:
                 elif kind == Kind.RESUME:
                     self._resume(loads(frame.extra))
                 elif kind == Kind.RERUN:
-                    self._rerun(frame.header.task_id, loads(frame.extra))
+                    self._rerun(frame.header, loads(frame.extra))
                 elif not self._is_over:
                     self._serve(frame)
         except ConnectionLost:
@@ -193,16 +193,19 @@ class Worker:
             self._serve_free(header.task_id, header.chain, indices)
             return
         started_s = now_s()
-        batch = self._fetch(indices)
-        if batch is _ENDED:
-            self._channel.send(pack(Kind.ENDED, task_id=header.task_id))
+        batch = self._fetch(indices, bool(header.flags & Flag.STATE))
+        if batch is ENDED:
+            flags, extra = self._extra(None)
+            head = pack(Kind.ENDED, flags=flags, task_id=header.task_id, extra_nbytes=len(extra))
+            self._channel.send(head, extra)
             return
         must_watch = bool(header.flags & Flag.POINT)
         point = self._after_task(header.task_id, now_s() - started_s, must_watch)
         if not header.flags & Flag.QUIET:
             self._answer(header.task_id, header.chain, batch, point)
 
-    def _fetch(self, indices: object) -> Any:
+    def _fetch(self, indices: object, wants_state: bool = False) -> Any:
+        """A batch, ENDED, or what was caught. wants_state: only a stateful job has one."""
         if self._init_failure is not None:
             return self._init_failure
         try:
@@ -210,15 +213,15 @@ class Worker:
         except Exception as error:
             if isinstance(error, StopIteration) and self._job.is_iterable:
                 self._is_over = True
-                return _ENDED
+                return ENDED
             # Not kept as an exception: see NOTE [ Python Traceback Reference Cycle Problem ]
             # in torch/_utils.py.
             return self._caught()
 
-    def _rerun(self, num_batches: int, indices: object) -> None:
+    def _rerun(self, header: Header, indices: object) -> None:
         """Bring an iterable to where a dead worker had it."""
-        for _ in range(num_batches):
-            self._fetch(indices)
+        for _ in range(header.task_id):
+            self._fetch(indices, bool(header.flags & Flag.STATE))
 
     def _caught(self) -> ExceptionWrapper:
         return ExceptionWrapper(where=f"in DataLoader worker process {self._shown_chain()}")
@@ -236,9 +239,13 @@ class Worker:
             batch = self._caught()
             encoded = encode(batch, self.heap)
         kind = Kind.FAILURE if isinstance(batch, ExceptionWrapper) else Kind.BATCH
-        extra = pickle.dumps(point) if point is not None else b""
-        flags = (Flag.POINT if extra else 0) | (Flag.FREE if free else 0)
+        flags, extra = self._extra(point)
+        flags |= Flag.FREE if free else 0
         self._send(kind, flags, task_id, chain, encoded, extra)
+
+    def _extra(self, point: Point | None) -> tuple[int, bytes]:
+        """What goes along with an answer, and the flag that says what it is."""
+        return (0, b"") if point is None else (Flag.POINT, pickle.dumps(point))
 
     def _send(
         self, kind: Kind, flags: int, task_id: int, chain: int, encoded: Encoded, extra: bytes

@@ -34,7 +34,7 @@ def main(job: Job, slot: int, sock: socket.socket, arena: Arena | None) -> None:
             worker: Worker = StandIn(job, None, Channel(sock), arena)
             worker.set_up()
         else:
-            worker = Worker(job, chain, Channel(sock), arena)
+            worker = (job.make_worker or Worker)(job, chain, Channel(sock), arena)
             give_birth_in(worker)
             early = Early()
             worker.set_up(early if stack_faster(early.batch_of) else None)

@@ -1,0 +1,1 @@
+"""torchdata's StatefulDataLoader: the same batches, and the same state at every one of them."""
