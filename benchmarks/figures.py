@@ -238,6 +238,11 @@ FIGURES = {
             cases=(rate("clips.py", "clips_per_s", 2),),
         ),
         Figure(
+            name="stateful",
+            work="torchdata's StatefulDataLoader: 2.1 MB batches, a state at every one",
+            cases=(rate("stateful.py", "batches_per_s", 1),),
+        ),
+        Figure(
             name="iterable",
             work="text shards: split, look up, pack to 1,024 tokens, batch 32, W = 2",
             cases=(ITERABLE,),

@@ -14,6 +14,7 @@ pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata not insta
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from stoker.config import Settings
+from stoker.intercept import run
 from stoker.report.digest import batch_sha256
 from tests.equality.sides import QUIET, installed, is_ours, seed_trainer
 from tests.equality.stateful import (
@@ -120,6 +121,20 @@ def test_a_state_that_either_saved_is_good_for_the_other(kind, num_batches):
         assert the_rest(make, plain_state) == expected
     assert the_rest(make, state) == expected
     assert expected
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_that_are_only_passed_by_are_not_counted(workers, capsys):
+    make = partial(loader_of, "stream", workers=workers)
+    state = saved_after(make, 4)
+    with installed(Settings()):
+        loader = make()
+        loader.load_state_dict(state)
+        rest = list(loader)
+        record = run.recorder().report()["loaders"]
+        del loader
+    assert [one["num_batches"] for one in record] == [len(rest)]
+    assert "without asking" not in capsys.readouterr().err
 
 
 # -- when the script asks ------------------------------------------------------------------------

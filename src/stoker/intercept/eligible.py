@@ -76,6 +76,7 @@ def _stateful_reasons(loader: Any) -> list[str]:
         ""
         if loader.in_order
         else "in_order=False: torchdata's own state depends on the moment then",
+        _about_context(loader),
         _about_processes(),
         "" if loader.prefetch_factor else "prefetch_factor is not positive",
     ]

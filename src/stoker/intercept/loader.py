@@ -3,9 +3,11 @@
 Promise: in doubt, torch (docs/guarantees.md, G4).
 """
 
+import contextlib
 import functools
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,8 @@ WhyNot = Callable[["DataLoader[Any]", bool], list[str]]
 MakeIterator = Callable[["DataLoader[Any]", "StreamOptions"], Any]
 
 HELD_FRAC_OF_MACHINE = 0.25
+
+_fast_forwards = threading.local()  # may: an iterator is being made that calls its own next()
 
 _OURS = str(Path(__file__).parents[1])
 
@@ -82,15 +86,26 @@ def _made_stateful(original: GetIterator, loader: "DataLoader[Any]", place: str)
     if not run.settings.off:
         run.say_once(f"{place} stays with torchdata: {reasons[0]}")
     record = _record(loader, place, loader.num_workers, reasons)
-    iterator = original(loader)
+    with _fast_forwarding():
+        iterator = original(loader)
     _meter(iterator, record)
     return iterator
+
+
+@contextlib.contextmanager
+def _fast_forwarding() -> Iterator[None]:
+    _fast_forwards.may = True
+    try:
+        yield
+    finally:
+        _fast_forwards.may = False
 
 
 def _stateful_iterator(loader: Any, options: "StreamOptions") -> Any:
     from stoker.stateful.iterator import StatefulIterator
 
-    iterator = StatefulIterator(loader, options, loader.next_iter_state)
+    with _fast_forwarding():
+        iterator = StatefulIterator(loader, options, loader.next_iter_state)
     loader.next_iter_state = None
     return iterator
 
@@ -151,12 +166,15 @@ def _begin_epoch(iterator: Any) -> None:
         trail.begin_epoch()
 
 
-def meet(iterator: Any, frame: Any) -> Meter:
+def meet(iterator: Any, frame: Any) -> Meter | None:
     """The meter of an iterator that was made without asking torch's DataLoader; frame asks it.
 
     Only here, at its first next(): a function of ours around torch's __init__ would show as the
-    place of the warnings that torch gives there.
+    place of the warnings that torch gives there. None of a StatefulDataLoader's that is being made
+    and fast-forwards itself: those batches reach nobody.
     """
+    if getattr(_fast_forwards, "may", False):
+        return None
     unasked = f"{type(iterator).__qualname__} is made without asking torch's DataLoader"
     place, reasons = place_of(frame), _why_off() or [unasked]
     _say_why(place, reasons)
