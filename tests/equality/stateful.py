@@ -84,6 +84,8 @@ class MutatesWhatItTold(Plain):
 def share(num_samples):
     """This worker's numbers; those of a later worker are fewer, so that they end unevenly."""
     info = get_worker_info()
+    if info is None:
+        return list(range(num_samples))
     return list(range(num_samples)[info.id :: info.num_workers])[: num_samples // (1 + info.id)]
 
 

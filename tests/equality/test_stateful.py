@@ -131,9 +131,9 @@ def test_batches_that_are_only_passed_by_are_not_counted(workers, capsys):
         loader = make()
         loader.load_state_dict(state)
         rest = list(loader)
-        record = run.recorder().report()["loaders"]
+        records = list(run.recorder()._loaders.values())
         del loader
-    assert [one["num_batches"] for one in record] == [len(rest)]
+    assert [record.num_batches for record in records] == [len(rest)]
     assert "without asking" not in capsys.readouterr().err
 
 
