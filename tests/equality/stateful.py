@@ -1,8 +1,9 @@
 """Datasets, samplers and loops for StatefulDataLoader, and how two sides are compared.
 
 Promise: every loop is played on torchdata alone and on stoker. Compared are batches, the trainer's
-generators after each, and the whole nested state; only `_sampler_iter_yielded` of an iterable is
-not: once one of its workers has ended, torchdata's own depends on who was quicker.
+generators after each, and the whole nested state; only how many empty indices were drawn for an
+iterable is not (`_sampler_iter_yielded`, `samples_yielded`): once one of its workers has ended,
+torchdata's own depends on who was quicker, and nothing reads it.
 """
 
 import gc
@@ -86,7 +87,8 @@ def share(num_samples):
     info = get_worker_info()
     if info is None:
         return list(range(num_samples))
-    return list(range(num_samples)[info.id :: info.num_workers])[: num_samples // (1 + info.id)]
+    mine = list(range(num_samples)[info.id :: info.num_workers])
+    return mine[: len(mine) // (1 + info.id)]
 
 
 class Stream(IterableDataset):
@@ -105,13 +107,12 @@ class StreamTelling(Stream):
 
     def __iter__(self):
         self.left = share(self.num_samples)
-        if getattr(self, "place", None) is None:
-            self.place = 0
+        if not hasattr(self, "place") or self.place >= len(self.left):
+            self.place = 0  # the epoch before has ended
         return self
 
     def __next__(self):
         if self.place >= len(self.left):
-            self.place = None
             raise StopIteration
         self.place += 1
         return torch.full((2,), float(self.left[self.place - 1]))
@@ -283,7 +284,8 @@ def both(loop, make, *, is_ragged=False):
 
 
 def without_draws(state):
-    main = {**state["_snapshot"]["_main_snapshot"], "_sampler_iter_yielded": None}
+    told = {"_sampler_iter_yielded": None, "_sampler_iter_state": None}
+    main = {**state["_snapshot"]["_main_snapshot"], **told}
     return {**state, "_snapshot": {**state["_snapshot"], "_main_snapshot": main}}
 
 
