@@ -49,6 +49,12 @@ def test_the_state_at_every_batch_is_torchdatas(kind, persistent, every):
     )
 
 
+@pytest.mark.parametrize("kind", STREAMS)
+def test_an_end_that_no_short_batch_foretells_shows_in_the_state_when_its_turn_comes(kind):
+    # Shares of 18 and 9 samples in batches of 3: a worker learns of its end by asking once more.
+    both(epochs_with_states, partial(loader_of, kind, num_samples=36), is_ragged=True)
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("kind", DATASETS)
 def test_the_state_is_torchdatas_whatever_the_number_of_workers(kind, workers):
