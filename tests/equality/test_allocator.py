@@ -45,6 +45,16 @@ def huge_nbytes():
 @pytest.mark.parametrize("is_large", [True, False], ids=["large", "small"])
 def test_only_workers_of_large_batches_have_huge_pages(is_large):
     nbytes = _HUGE_BATCH_NBYTES // BATCH_SIZE // (1 if is_large else 2)
+    seen = [told_by_workers(nbytes)]
+    while is_large and not seen[-1] and len(seen) < NUM_TRIES:
+        seen.append(told_by_workers(nbytes))
+    assert (seen[-1] > 0) is is_large
+
+
+NUM_TRIES = 5  # a crowded machine may have no huge page to give at this moment
+
+
+def told_by_workers(nbytes):
     with installed():
         told = [y.max().item() for _, y in DataLoader(Samples(nbytes), BATCH_SIZE, num_workers=1)]
-    assert (told[-1] > 0) is is_large
+    return told[-1]

@@ -342,15 +342,22 @@ class _Forker:
             for pidfd in self._pid_of_fd:
                 os.close(pidfd)
             process = self._processes[slot % len(self._processes)]
-            process._target, process._args = self._body, (slot, sock)  # type: ignore[attr-defined]
+            process._target, process._args = self._run, (slot, sock)  # type: ignore[attr-defined]
             if self._ignores_children:
                 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             code = process._bootstrap()  # type: ignore[attr-defined]
             sock.close()  # all is flushed: the trainer need not wait until memory is unmapped
             _let_others_go_first()
         finally:
             os._exit(code)
+
+    def _run(self, slot: int, sock: socket.socket) -> None:
+        """Signals are heard from here on: a Ctrl-C while the process was set up shows no traceback."""
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+            self._body(slot, sock)
+        except KeyboardInterrupt:
+            pass  # the trainer raises it too
 
     def _signal(self, signum: int, slot: int | None = None) -> None:
         for at, pid in self._pid_of_fd.values():
