@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pickle
+import re
 import signal
 from functools import partial
 
@@ -252,7 +253,9 @@ def raises(make):
             yield batch
             yield loader.state_dict()
     except (LookupError, OSError) as error:
-        yield f"{type(error)} {str(error).splitlines()[0]} {str(error).splitlines()[-1]}"
+        first, *_, last = str(error).splitlines()
+        # Where every worker fails, torchdata raises what comes first.
+        yield f"{type(error)} {re.sub('process [01]', 'process N', first)} {last}"
         yield loader.state_dict() if loader._iterator else "no iterator"
 
 
