@@ -7,14 +7,12 @@ A plain script: it runs the same under python and under stoker.
 
 import itertools
 import random
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from made_data import made_once
 from one_side import measure_rate, print_line, rate_arguments
-from photos import data_dir
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 CONTEXT_LENGTH = 1024  # tokens
@@ -40,18 +38,7 @@ def write_shards(folder: Path) -> None:
 
 
 def shard_folder() -> Path:
-    """The folder of shards, made if it is not there: as a whole or not at all."""
-    wanted = data_dir() / f"text-{NUM_SHARDS}x{NUM_LINES}"
-    if wanted.is_dir():
-        return wanted
-    wanted.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(dir=wanted.parent, prefix=".making-"))
-    write_shards(made)
-    try:
-        made.rename(wanted)
-    except OSError:  # somebody else was quicker: theirs are the same files
-        shutil.rmtree(made)
-    return wanted
+    return made_once(f"text-{NUM_SHARDS}x{NUM_LINES}", write_shards)
 
 
 class PackedText(IterableDataset):

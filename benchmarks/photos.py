@@ -4,43 +4,16 @@ Promise: cut from the photographs that the scikit-image and scikit-learn wheels 
 the same files; made once, then found again. Nothing is downloaded.
 """
 
-import importlib.util
-import os
 import random
-import shutil
-import tempfile
 from pathlib import Path
 
+from made_data import made_once
 from PIL import Image
+from wheel_photos import SOURCES, source_path
 
 SIZE_WH = (500, 375)  # the typical ImageNet photograph
 NUM_PHOTOS = 1024
 JPEG_QUALITY = 92
-SOURCES = {
-    "astronaut": ("skimage", "data/astronaut.png"),
-    "chelsea": ("skimage", "data/chelsea.png"),
-    "china": ("sklearn", "datasets/images/china.jpg"),
-    "coffee": ("skimage", "data/coffee.png"),
-    "flower": ("sklearn", "datasets/images/flower.jpg"),
-    "hubble": ("skimage", "data/hubble_deep_field.jpg"),
-    "motorcycle": ("skimage", "data/motorcycle_left.png"),
-    "retina": ("skimage", "data/retina.jpg"),
-    "rocket": ("skimage", "data/rocket.jpg"),
-}
-
-
-def data_dir() -> Path:
-    """Where benchmarks keep made data: BENCH_DATA_DIR, else .data/benchmarks of this checkout."""
-    default = Path(__file__).resolve().parent.parent / ".data" / "benchmarks"
-    return Path(os.environ.get("BENCH_DATA_DIR", default))
-
-
-def source_path(package: str, inside: str) -> Path:
-    """A photograph inside an installed wheel; the package itself is not imported."""
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise SystemExit(f"no photographs: {package} is not installed; pip install {package}")
-    return Path(spec.submodule_search_locations[0]) / inside
 
 
 def cut_one(photo: Image.Image, draw: random.Random) -> Image.Image:
@@ -66,18 +39,8 @@ def write_photos(folder: Path) -> None:
 
 
 def photo_folder() -> Path:
-    """The folder, made if it is not there: as a whole or not at all."""
-    wanted = data_dir() / f"photos-{SIZE_WH[0]}x{SIZE_WH[1]}-q{JPEG_QUALITY}-{NUM_PHOTOS}"
-    if wanted.is_dir():
-        return wanted
-    wanted.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(dir=wanted.parent, prefix=".making-"))
-    write_photos(made)
-    try:
-        made.rename(wanted)
-    except OSError:  # somebody else was quicker: theirs are the same files
-        shutil.rmtree(made)
-    return wanted
+    name = f"photos-{SIZE_WH[0]}x{SIZE_WH[1]}-q{JPEG_QUALITY}-{NUM_PHOTOS}"
+    return made_once(name, write_photos)
 
 
 if __name__ == "__main__":

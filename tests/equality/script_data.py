@@ -14,7 +14,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
-from benchmarks.photos import SOURCES, source_path
+from benchmarks.wheel_photos import SOURCES, source_path
 from PIL import Image
 
 LABELS = ("astronaut", "chelsea", "china", "coffee", "flower", "rocket")
