@@ -1,4 +1,4 @@
-"""Wait for `torch.utils.data` to be imported, then patch it; likewise what builds upon it.
+"""Wait for `torch.utils.data` to be imported, then patch it.
 
 Promise: a process that never imports torch pays for this file and an import hook, nothing else
 (<= 1 ms). Ban: never imports torch itself; never lets an error of ours into the script.
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 WATCHED = "torch.utils.data"
-WATCHED_TOO = ("torchdata.stateful_dataloader",)  # as in patches.py PATCHES_OF_OTHERS
 PROOF = "STOKER_PROOF"  # set by `stoker verify`; proof/record.py
 
 
@@ -59,28 +58,15 @@ class _Then:
         self._then()
 
 
-def install(brought: str = "") -> None:
-    """Patch torch; on any error of ours leave everything to torch, with one line.
-
-    brought: one of WATCHED_TOO, which has just been imported.
-    """
+def install() -> None:
+    """Patch torch; on any error of ours leave everything to torch, with one line."""
     try:
         from stoker.config import from_env
         from stoker.intercept import patches
 
-        patches.install(from_env(), brought)
+        patches.install(from_env())
     except Exception as error:
         print(f"stoker: off, everything is left to torch: {error}", file=sys.stderr)
-
-
-class _Install:
-    """functools.partial(install, brought=...), whose module need not be imported for it."""
-
-    def __init__(self, brought: str) -> None:
-        self._brought = brought
-
-    def __call__(self) -> None:
-        install(self._brought)
 
 
 def arm() -> None:
@@ -89,8 +75,6 @@ def arm() -> None:
         install()
     else:
         sys.meta_path.insert(0, _Watcher(WATCHED, install))
-    for name in WATCHED_TOO:
-        sys.meta_path.insert(0, _Watcher(name, _Install(name)))
     if PROOF in os.environ:
         _seed()
 

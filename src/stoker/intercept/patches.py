@@ -6,7 +6,6 @@ patch can be undone. tests/unit/intercept/test_patches.py trips when a torch cha
 
 import importlib
 import inspect
-import itertools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,24 +38,29 @@ class Patch:
     def attribute(self) -> str:
         return self.name.rpartition(".")[2]
 
-    def target(self) -> Callable[..., Any]:
-        """torch's own function, or ours where installed. Raises AttributeError."""
-        found: Callable[..., Any] = vars(self.owner())[self.attribute]
+    def target(self, owner: Any = None) -> Callable[..., Any]:
+        """torch's own function, or ours where installed. Raises AttributeError.
+
+        owner: where its module is not whole yet.
+        """
+        found: Callable[..., Any] = vars(owner or self.owner())[self.attribute]
         return found
 
-    def is_known(self) -> bool:
+    def is_known(self, owner: Any = None) -> bool:
         try:
-            target = self.target()
+            target = self.target(owner)
         except (AttributeError, KeyError, ImportError):
             return False
         function = inspect.unwrap(target)
         names = ", ".join(inspect.signature(function).parameters)
         return names == self.signature and self.made_of in ((), function.__code__.co_names)
 
-    def make(self) -> Callable[..., Any]:
+    def apply(self, owner: Any) -> Callable[..., Any]:
+        """Put the replacement in place. Returns what was there."""
+        original = self.target(owner)
         module, _, function = self.replacement.partition(":")
-        made: Callable[..., Any] = getattr(importlib.import_module(module), function)(self.target())
-        return made
+        setattr(owner, self.attribute, getattr(importlib.import_module(module), function)(original))
+        return original
 
 
 _LOADER = "torch.utils.data.dataloader"
@@ -89,9 +93,9 @@ PATCHES = (
 )  # fmt: skip
 
 _STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
-# Of packages that a script may bring along or not: installed once it has imported them.
+# Of classes that a script may bring along or not: applied when they are built on DataLoader.
 PATCHES_OF_OTHERS = {
-    "torchdata.stateful_dataloader": (
+    f"{_STATEFUL}.StatefulDataLoader": (
         Patch(
             _STATEFUL, "StatefulDataLoader._get_iterator", "self",
             "stoker.intercept.loader:get_stateful_iterator", why="hand out our batches",
@@ -107,35 +111,56 @@ PATCHES_OF_OTHERS = {
     ),
 }  # fmt: skip
 
-_originals: dict[Patch, Callable[..., Any]] = {}
+_originals: dict[Patch, tuple[Any, Callable[..., Any]]] = {}  # with its owner
+HOOK = "__init_subclass__"  # of DataLoader: how those classes are heard of
 
 
-def install(settings: Settings, brought: str = "") -> None:
-    """Apply every patch whose target is known. Idempotent; settings hold from now on.
+def install(settings: Settings) -> None:
+    """Apply every patch whose target is known. Idempotent; settings hold from now on."""
+    from torch.utils.data.dataloader import DataLoader
 
-    brought: a key of PATCHES_OF_OTHERS that has been imported just now.
-    """
     from stoker.intercept import run
 
     run.begin(settings)
-    others = (_patches for name, _patches in PATCHES_OF_OTHERS.items() if _is_there(name, brought))
-    for patch in (*PATCHES, *itertools.chain.from_iterable(others)):
-        if patch in _originals:
-            continue
-        if not patch.is_known():
-            package = patch.module.partition(".")[0]
-            run.say_once(f"{patch} looks different in this {package}: left as it is")
-            continue
-        made = patch.make()
-        _originals[patch] = patch.target()
-        setattr(patch.owner(), patch.attribute, made)
+    for patch in PATCHES:
+        _apply(patch)
+    if HOOK not in vars(DataLoader):
+        setattr(DataLoader, HOOK, classmethod(_hear_of_class))
+        for kind in DataLoader.__subclasses__():
+            _patch_class(kind)
 
 
-def _is_there(name: str, brought: str) -> bool:
-    """Whether a module has been imported as a whole: the one that was just now seems not to be."""
-    module = sys.modules.get(name)
-    is_whole = not getattr(getattr(module, "__spec__", None), "_initializing", False)
-    return module is not None and (is_whole or name == brought)
+def _apply(patch: Patch, owner: Any = None) -> None:
+    from stoker.intercept import run
+
+    if patch in _originals:
+        return
+    if patch.is_known(owner):
+        owner = owner or patch.owner()
+        _originals[patch] = owner, patch.apply(owner)
+    else:
+        package = patch.module.partition(".")[0]
+        run.say_once(f"{patch} looks different in this {package}: left as it is")
+
+
+def _hear_of_class(kind: type[Any], /, **keywords: Any) -> None:
+    """DataLoader.__init_subclass__: no finder has to wait for other packages, for all to see."""
+    from torch.utils.data.dataloader import DataLoader
+
+    super(DataLoader, kind).__init_subclass__(**keywords)
+    _patch_class(kind)
+
+
+def _patch_class(kind: type[Any]) -> None:
+    """Runs where the script's class statement does: no error of ours may come out of it."""
+    from stoker.intercept import run
+
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    try:
+        for patch in PATCHES_OF_OTHERS.get(name, ()):
+            _apply(patch, kind)
+    except Exception as error:
+        run.say_once(f"{name} is left as it is: {error}")
 
 
 def restore() -> None:
@@ -143,6 +168,9 @@ def restore() -> None:
     from stoker.intercept import run
 
     run.end()
-    for patch, original in _originals.items():
-        setattr(patch.owner(), patch.attribute, original)
+    for patch, (owner, original) in _originals.items():
+        setattr(owner, patch.attribute, original)
     _originals.clear()
+    dataloader = sys.modules.get(_LOADER)
+    if dataloader is not None and HOOK in vars(dataloader.DataLoader):
+        delattr(dataloader.DataLoader, HOOK)

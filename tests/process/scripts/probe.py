@@ -36,8 +36,6 @@ import torch  # noqa: E402
 import torch.utils.data  # noqa: E402
 
 show("with torch")
-# Two finders of stoker's wait for torchdata: docs/guarantees.md, known differences.
-finders = [type(finder).__name__ for finder in sys.meta_path]
-print([name for name in finders if name != "_Watcher"], atexit._ncallbacks() > 0)
+print([type(finder).__name__ for finder in sys.meta_path], atexit._ncallbacks() > 0)
 print(torch.get_num_threads(), torch.initial_seed() > 0, torch.utils.data.DataLoader.__module__)
 sys.exit(int(sys.argv[-1]) if sys.argv[-1].isdecimal() else 0)

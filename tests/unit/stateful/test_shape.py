@@ -1,6 +1,9 @@
 """The tripwire: what the adapter takes from torchdata looks as it did in the version it was read in."""
 
 import inspect
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -9,7 +12,6 @@ import torchdata
 from torchdata.stateful_dataloader import incremental_state, stateful_dataloader, worker
 
 from stoker.intercept import patches
-from stoker.intercept.arm import WATCHED_TOO
 from stoker.intercept.eligible import KNOWN_TORCHDATA
 from stoker.intercept.patches import PATCHES_OF_OTHERS
 
@@ -77,8 +79,20 @@ def test_a_target_still_looks_as_known(patch):
     assert patch.is_known() and patch.why
 
 
-def test_the_hook_waits_for_every_package_of_the_table():
-    assert set(WATCHED_TOO) == set(PATCHES_OF_OTHERS)
+@pytest.mark.parametrize("first", ["import torch.utils.data", "import torchdata"])
+def test_the_class_is_patched_when_it_is_imported_and_no_finder_waits_for_it(first):
+    program = (
+        f"import sys; {first}\n"
+        "import torch.utils.data\n"
+        "assert all(type(f).__module__ != 'stoker.intercept.arm' for f in sys.meta_path)\n"
+        "from torchdata.stateful_dataloader import StatefulDataLoader as Loader\n"
+        "class Own(Loader[int], torch.utils.data.DataLoader): pass\n"
+        "print(*(hasattr(f, '__wrapped__') for f in (Loader._get_iterator, Own.__iter__)))"
+    )
+    told = subprocess.check_output(
+        [sys.executable, "-c", program], env=os.environ | {"STOKER_RUN": "1"}, text=True
+    )
+    assert told == "True True\n"
 
 
 def test_installing_replaces_every_target_and_restoring_gives_back_the_identical_ones():
