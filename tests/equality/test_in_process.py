@@ -4,6 +4,7 @@ Every case says what becomes of it: "" for batches that others make to the end, 
 reason why they are made here.
 """
 
+import errno
 import gc
 import itertools
 import multiprocessing
@@ -208,11 +209,19 @@ def remember(dataset, index):
     return dataset.__dict__.setdefault("seen", []).append(index) or len(dataset.seen)
 
 
+def hide(dataset, index):
+    """From the second batch on, in a set of objects: nobody can tell whether it is the same."""
+    dataset.__dict__.setdefault("calls", []).append(index)
+    dataset.hidden = {object()} if len(dataset.calls) > 4 else set()
+    return index
+
+
 HERE = {
     "own generator": (lambda dataset, index: dataset.own.random(), "its state moves"),
     "counter": (count, "its state moves"),
     "list": (remember, "its state moves"),
     "global counter": (lambda dataset, index: next(COUNTER), "its state moves"),
+    "what nobody can compare": (hide, "its state cannot be watched"),
     "pid": (lambda dataset, index: os.getpid() == PID, "uses getpid"),
     "thread": (lambda dataset, index: threading.current_thread().name, "uses current_thread"),
     "own memory": (
@@ -252,6 +261,14 @@ def test_batches_that_come_out_otherwise_elsewhere_are_made_here():
               why="make something else of the same samples")  # fmt: skip
     finally:
         torch.set_num_threads(before)
+
+
+def test_where_no_process_can_be_started_the_loop_goes_on(monkeypatch):
+    def refuse():
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    check(make, epochs, why="no process can be started")
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])

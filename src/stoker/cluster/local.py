@@ -13,6 +13,7 @@ is gone. Parent-death signals are not used for the template, they follow the for
 import array
 import ctypes
 import gc
+import itertools
 import multiprocessing.util
 import os
 import select
@@ -54,6 +55,8 @@ class Template:
     ) -> None:
         """Fork the template, which starts as many of workers 0..num_first-1 as there are cores.
 
+        Raises OSError where no process can be forked.
+
         processes: one never-started Process a chain, as torch would have made them; workers
         beyond use them again;
         body: what a worker runs, given its slot and its end of the socket.
@@ -71,7 +74,12 @@ class Template:
         self._first = [mine for mine, _ in pairs]
         # As Process.start does: else workers would print again what is not yet written.
         multiprocessing.util._flush_std_streams()  # type: ignore[attr-defined]
-        self.pid = os.fork()
+        try:
+            self.pid = os.fork()
+        except OSError:
+            for sock in (ours, theirs, *itertools.chain.from_iterable(pairs)):
+                sock.close()
+            raise
         if self.pid == 0:
             for sock in (ours, *self._first):
                 sock.close()

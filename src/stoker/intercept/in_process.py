@@ -34,9 +34,10 @@ _loaders: dict[int, _Known] = {}  # by id, for a class of the script's may not b
 
 
 def _known(loader: "DataLoader[Any]") -> _Known:
-    known = _loaders.get(id(loader))
-    if known is None or known.loader() is not loader:
-        known = _loaders[id(loader)] = _Known(weakref.ref(loader))
+    key = id(loader)
+    known = _loaders.get(key)
+    if known is None:
+        known = _loaders[key] = _Known(weakref.ref(loader, lambda _: _loaders.pop(key, None)))
     return known
 
 

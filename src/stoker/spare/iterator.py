@@ -59,6 +59,15 @@ class Verdict:
     gain: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """took_s: of this thread's CPU; seen: a digest; why_not: why there is none, or ""."""
+
+    took_s: float
+    seen: bytes
+    why_not: str
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InProcessOptions:
     """tell: called when it is known what becomes of the loader; digest: of a batch."""
@@ -152,24 +161,23 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
         """Make one batch here, see what it needs and leaves, and decide."""
         before, step_s = save_generators(), self._step_s
         loop_draws = before != self._generators
-        try:
-            look_s, self._fingerprint = self._watched(Deadline(self._fetch_s, thread_cpu_s))
-        except Unwatchable as reason:
-            batch = self._timed()
-            self._stay(f"its state cannot be watched: {reason}", step_s)
-            return batch
+        look = self._watched(Deadline(self._fetch_s, thread_cpu_s))
         index = self._next_index()
         began_s = now_s()
         batch = self._dataset_fetcher.fetch(index)
         self._fetch_s = now_s() - began_s
         self._generators = save_generators()
         self._draws = self._generators != before
-        again_s, fingerprint = self._watched(Deadline(None))
+        again = look if look.why_not else self._watched(Deadline(None))
+        if again.why_not:
+            self._stay(again.why_not, step_s)
+            return self._pinned(batch)
+        self._fingerprint = look.seen
         evidence = Evidence(
             fetch_s=self._fetch_s,
             step_s=step_s,
-            look_s=min(look_s, again_s),
-            has_moved=fingerprint != self._fingerprint,
+            look_s=min(look.took_s, again.took_s),
+            has_moved=again.seen != look.seen,
             may_run_ahead=may_run_ahead(self._index_sampler),
             samples_draw=self._draws,
             loop_draws=loop_draws,
@@ -181,20 +189,22 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
         if not why:
             self._digest = self._digest_of(batch)
             why = "" if self._digest else "its batches cannot be compared"
+            why = why or self._start(evidence.num_workers)
         if why:
             self._stay(why, None if why == TOO_LITTLE else step_s)
         else:
-            self._start(evidence.num_workers)
             self._send(index, before, must_audit=True)
             self._fill()
             self._step = InProcessIterator._after_audit
         return self._pinned(batch)
 
-    def _watched(self, deadline: Deadline) -> tuple[float, bytes]:
-        """CPU seconds that a look takes, and what it sees. Raises Unwatchable."""
+    def _watched(self, deadline: Deadline) -> _Look:
         began_s = thread_cpu_s()
-        seen = watch_all(self._job, deadline)
-        return thread_cpu_s() - began_s, seen
+        try:
+            seen, why_not = watch_all(self._job, deadline), ""
+        except Unwatchable as reason:
+            seen, why_not = b"", f"its state cannot be watched: {reason}"
+        return _Look(thread_cpu_s() - began_s, seen, why_not)
 
     def _num_left(self) -> int:
         """Batches after this one, if the loop takes as many as it did before."""
@@ -227,16 +237,21 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
 
     # -- ahead ---------------------------------------------------------------------------------
 
-    def _start(self, num_workers: int) -> None:
+    def _start(self, num_workers: int) -> str:
+        """Empty, or why there are no processes: the script, which asked for none, goes on."""
         self._state = state = Ahead(num_slots=num_workers, is_sequence=self._draws)
-        self._driver = Driver(
-            state, self._job, multiprocessing.get_context("fork"),
-            processes=_processes(num_workers),
-            arena_nbytes=self._options.arena_nbytes,
-            held_limit_nbytes=-1,  # everything is copied: torch's tensors are ordinary memory
-        )  # fmt: skip
+        try:
+            self._driver = Driver(
+                state, self._job, multiprocessing.get_context("fork"),
+                processes=_processes(num_workers),
+                arena_nbytes=self._options.arena_nbytes,
+                held_limit_nbytes=-1,  # everything is copied: torch's tensors are ordinary memory
+            )  # fmt: skip
+        except OSError as error:
+            return f"no process can be started: {error}"
         close_at_exit(self)
         self._options.tell(Verdict(""))
+        return ""
 
     def _send(self, index: Any, generators: bytes | None, must_audit: bool = False) -> None:
         assert self._driver is not None
@@ -306,11 +321,9 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
         return self._pinned(own)
 
     def _why_moved(self) -> str:
-        try:
-            has_moved = self._watched(Deadline(None))[1] != self._fingerprint
-        except Unwatchable as reason:
-            return f"its state cannot be watched: {reason}"
-        return "the training loop changes its state" if has_moved else ""
+        look = self._watched(Deadline(None))
+        has_moved = look.seen != self._fingerprint
+        return look.why_not or ("the training loop changes its state" if has_moved else "")
 
     def _guessed_wrong(self) -> Any:
         """The loop has drawn: make this batch here, and guess anew from there."""
