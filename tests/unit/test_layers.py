@@ -15,7 +15,7 @@ ARROWS = {
     "cli": {"proof"},
     "intercept": {"spare", "stateful", "stream", "report", "order", "cluster", "proof"},
     "proof": {"report"},
-    "spare": {"stream", "worker", "order", "purity", "cluster"},
+    "spare": {"stream", "worker", "order", "purity", "cluster", "wire"},
     "stateful": {"stream", "worker", "wire"},
     "stream": {"order", "wire", "cluster", "worker"},
     "cluster": set(),

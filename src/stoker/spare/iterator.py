@@ -32,11 +32,11 @@ from stoker.order.plan import may_run_ahead
 from stoker.purity.fingerprint import Unwatchable
 from stoker.spare.ahead import Ahead
 from stoker.spare.evidence import SHORT_BATCH_S, TOO_LITTLE, Evidence
+from stoker.spare.stand_in import StandIn, watch_all
 from stoker.stream.driver import Died, Driver, Failed
 from stoker.stream.open import LEAVE_S, close_at_exit, forget
 from stoker.worker.job import Job
 from stoker.worker.seeding import restore_generators, save_generators
-from stoker.worker.stand_in import watch_all
 
 # The loop is given its own batch if the others take so much longer than it would.
 PATIENCE_FACTOR, PATIENCE_S = 10.0, 5.0
@@ -97,6 +97,7 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
             base_seed=0,
             worker_init_fn=None,
             num_chains=0,
+            make_worker=StandIn,
         )
         self.owner_thread = threading.get_ident()
         self._driver: Driver | None = None

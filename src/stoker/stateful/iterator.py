@@ -82,7 +82,10 @@ class StatefulIterator(StreamIterator, _StatefulMultiProcessingDataLoaderIter): 
             for chain, state in enumerate(states)
         }
         return dataclasses.replace(
-            super()._job(options), worker_states=tuple(states), make_worker=StatefulWorker
+            super()._job(options),
+            may_save=False,  # only the author knows whether that state is all there is
+            worker_states=tuple(states),
+            make_worker=StatefulWorker,
         )
 
     # -- torchdata's own protocol --------------------------------------------------------------

@@ -24,6 +24,7 @@ from stoker.wire.frame import Flag, Kind, pack
 from stoker.wire.slabs import Arena
 from stoker.worker.job import Job, Point
 from stoker.worker.loop import ENDED, Worker
+from stoker.worker.saved import SavedPoint
 
 
 class StatefulWorker(Worker):
@@ -113,5 +114,5 @@ class StatefulWorker(Worker):
             return None
         return super()._after_task(task_id, task_s, must_watch)
 
-    def _extra(self, point: Point | None) -> tuple[int, bytes]:
+    def _extra(self, point: Point | SavedPoint | None) -> tuple[int, bytes]:
         return (Flag.STATE, self._told) if self._told else super()._extra(point)

@@ -26,6 +26,7 @@ from stoker.stream.events import (
     Action,
     Arrived,
     Ask,
+    Astray,
     Closed,
     Drawn,
     Ended,
@@ -36,6 +37,7 @@ from stoker.stream.events import (
     Kill,
     Lost,
     Refused,
+    Reload,
     Rerun,
     Restarted,
     Resume,
@@ -346,6 +348,8 @@ class Driver:
             self._begun[slot] = header.task_id, bytes(frame.extra)
         elif header.kind == Kind.REFUSED:
             self._apply(Refused(slot, header.task_id, bytes(frame.extra).decode()))
+        elif header.kind == Kind.ASTRAY:
+            self._apply(Astray(slot))
         elif header.kind == Kind.GREETING:
             self._apply(Greeted(slot, *pickle.loads(frame.extra)))
 
@@ -383,6 +387,9 @@ class Driver:
             elif isinstance(action, Rerun):
                 flags = action.wants_state * Flag.STATE
                 self._send(action.slot, Kind.RERUN, action.body, action.num_batches, flags)
+            elif isinstance(action, Reload):
+                extra = pickle.dumps((action.point, action.body))
+                self._send(action.slot, Kind.RELOAD, extra)
             elif isinstance(action, Finish):
                 self._hang_up(action.slot)
             elif isinstance(action, Kill):

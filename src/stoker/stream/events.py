@@ -34,7 +34,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A chain's worker looked at itself. `point` is the worker's Point."""
+    """A chain's worker looked at itself. point: its Point, of an iterable its SavedPoint."""
 
     chain: int
     point: Any
@@ -59,6 +59,13 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class Astray:
+    """A replacement did not make again what came after the iterable's saved state."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lost:
     """A slot's worker ended although nobody had asked it to."""
 
@@ -78,7 +85,7 @@ class Closed:
     pass
 
 
-Event = Drawn | Arrived | Ended | Watched | Greeted | Refused | Lost | Restarted | Closed
+Event = Drawn | Arrived | Ended | Watched | Greeted | Refused | Astray | Lost | Restarted | Closed
 
 # -- actions -----------------------------------------------------------------------------------
 
@@ -120,6 +127,15 @@ class Rerun:
 
 
 @dataclass(frozen=True, slots=True)
+class Reload:
+    """Go on from the iterable's saved state, if what came after it is made again."""
+
+    slot: int
+    point: Any
+    body: bytes  # as of a Task
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """Let a worker that has nothing more to do leave by itself."""
 
@@ -139,4 +155,4 @@ class GiveUp:
     how: Any
 
 
-Action = Ask | Start | Resume | Rerun | Finish | Kill | GiveUp
+Action = Ask | Start | Resume | Rerun | Reload | Finish | Kill | GiveUp

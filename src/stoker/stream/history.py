@@ -3,7 +3,8 @@
 A map-style chain keeps its index lists. Where its state was seen unmoved those before its last
 Point are forgotten: a replacement goes on from there. The tasks of an iterable are all alike,
 and what one gives depends on all before: it keeps how many were answered, epoch by epoch and by
-whether they told a state, and a replacement fetches as many again.
+whether they told a state, and a replacement fetches as many again; those since its SavedPoint,
+where it has one and that proves good.
 
 Pure: no thread, clock, socket or torch.
 """
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stoker.order.plan import Task
-from stoker.stream.events import Action, Ask, Rerun, Resume, Start
+from stoker.stream.events import Action, Ask, Reload, Rerun, Resume, Start
 
 
 @dataclass(slots=True)
@@ -30,7 +31,8 @@ class Chain:
     number: int
     is_iterable: bool = False
     num_idle_deaths: int = 0  # since its last answer
-    point: Any = None
+    point: Any = None  # of an iterable: a SavedPoint
+    is_distrusted: bool = False  # a SavedPoint of its did not prove good
     last_unwatched_id: int = -1  # its newest task whose answer need not carry a Point
     has_forgotten: bool = False  # its tasks begin after `point`, which must be resumed from
     how_lost: Any = None  # for good: nobody can do its tasks
@@ -39,6 +41,7 @@ class Chain:
     _tasks: list[Task] = field(default_factory=list)  # in order; of an iterable: what is owed
     _num_answered: int = 0  # of _tasks; the rest is owed
     _fetched: list[list[_Alike]] = field(default_factory=lambda: [[]])  # by epoch, of an iterable
+    _num_saved: int = 0  # of _fetched: what the SavedPoint covers, all in the first epoch
     _body: bytes = b""  # of every task of an iterable
 
     @property
@@ -89,6 +92,18 @@ class Chain:
             epoch.append(_Alike(task.wants_state))
         epoch[-1].num += 1
 
+    def saved(self, point: Any) -> None:
+        """Its iterable has told its state. Kept with the whole count: it may prove wrong."""
+        if not self.is_distrusted:
+            self.point, self._num_saved = point, self._num_fetched
+
+    def distrust(self) -> None:
+        self.point, self._num_saved, self.is_distrusted = None, 0, True
+
+    @property
+    def _num_fetched(self) -> int:
+        return sum(alike.num for epoch in self._fetched for alike in epoch)
+
     def forget_covered(self) -> None:
         """Drop the tasks that a replacement would not run again: it will accept the point."""
         kept = [task for task in self._tasks if task.id > self.point.task_id]
@@ -102,7 +117,8 @@ class Chain:
     def num_to_replay(self) -> int:
         """Answered tasks that a replacement will run again."""
         if self.is_iterable:
-            return sum(alike.num for epoch in self._fetched for alike in epoch)
+            num_proofs = 0 if self.point is None else len(self.point.proofs)
+            return self._num_fetched - self._num_saved + num_proofs
         covered = -1 if self.point is None else self.point.task_id
         return sum(task.id > covered for task in self._tasks[: self._num_answered])
 
@@ -124,10 +140,15 @@ class Chain:
 
     def _replay_epochs(self, seeds: list[bytes]) -> list[Action]:
         actions: list[Action] = []
+        num_saved = self._num_saved
+        if self.point is not None:
+            actions.append(Reload(self.number, self.point, self._body))
         for epoch in range(len(seeds) + 1):
             if epoch:
                 actions.append(Resume(self.number, seeds[epoch - 1]))
             for alike in self._fetched[epoch] if epoch < len(self._fetched) else ():
-                actions.append(Rerun(self.number, alike.num, self._body, alike.wants_state))
+                num = alike.num - num_saved  # what has a SavedPoint tells no state: all are alike
+                num_saved = 0
+                actions.append(Rerun(self.number, num, self._body, alike.wants_state))
             actions += [Ask(self.number, task) for task in self._tasks if task.epoch == epoch]
         return actions

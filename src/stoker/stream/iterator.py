@@ -164,6 +164,8 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             worker_init_fn=self._worker_init_fn,
             num_chains=options.num_chains,
             shared_seed=self._shared_seed,
+            # Its next epoch would begin from what was loaded, not from its start.
+            may_save=not self._persistent_workers,
         )
 
     # -- torch's own protocol ----------------------------------------------------------------

@@ -26,6 +26,7 @@ from stoker.stream.events import (
     Action,
     Arrived,
     Ask,
+    Astray,
     Closed,
     Drawn,
     Ended,
@@ -173,6 +174,8 @@ class Stream:
                 return self._tell(event, self._greeted(slot, fingerprint, resumed))
             case Refused(slot, task_id, why):
                 return self._tell(event, self._refused(slot, task_id, why))
+            case Astray(slot):
+                return self._tell(event, self._astray(slot))
             case Lost(slot, how):
                 return self._tell(event, self._lost(slot, how))
             case Restarted(seed):
@@ -299,6 +302,10 @@ class Stream:
             return actions + self._bar("its further workers died", orphans)
         return actions
 
+    def _astray(self, slot: int) -> list[Action]:
+        self._chains[slot].distrust()
+        return self._clean(slot)
+
     def _blame(self, task: Task) -> bool:
         """Count one more death against the task that was at work; whether it is one too many."""
         task.num_deaths += 1
@@ -346,6 +353,9 @@ class Stream:
 
     def _watched(self, number: int, point: Any) -> list[Action]:
         chain = self._chains[number]
+        if self.is_iterable:
+            chain.saved(point)
+            return []
         if not chain.has_forgotten or point.fingerprint == self._fingerprint:
             chain.point = point  # else the older one stays: what it covers is no longer known
             self._forget_covered(chain)
@@ -451,7 +461,7 @@ class Stream:
         return actions + self._send_due()
 
     def _clean(self, slot: int) -> list[Action]:
-        """Replace a home worker that ran what was none of its own."""
+        """Replace a home worker whose state is not its chain's."""
         if slot >= self.num_chains:
             return []
         return [Kill(slot), *self._revive(slot, None)]

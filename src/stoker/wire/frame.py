@@ -27,6 +27,8 @@ class Kind(IntEnum):
     RERUN = 8  # trainer -> worker: fetch task_id batches that nobody wants; extra holds the indices
     ENDED = 9  # worker -> trainer: the iterable ended; nothing comes until it is resumed
     STATE = 10  # worker -> trainer: extra holds the state that epoch task_id begins with
+    RELOAD = 11  # trainer -> worker: extra holds a SavedPoint to go on from, and the indices
+    ASTRAY = 12  # worker -> trainer: it did not make again what came after that point
 
 
 class Flag(IntEnum):

@@ -28,6 +28,7 @@ class Job:
     num_chains: int  # 0: the batches are those of a loader without workers
     shared_seed: int | None = None  # of an IterDataPipe
     worker_states: tuple[Any, ...] | None = None  # of a stateful loader: where each chain begins
+    may_save: bool = False  # whether a replacement may go on from the iterable's own state
     make_worker: Callable[..., Any] | None = None  # in place of worker.loop's Worker
 
     @property

@@ -24,6 +24,7 @@ from stoker.wire.frame import Flag, Header, Kind, pack
 from stoker.wire.slabs import Arena, Heap
 from stoker.worker.early import Early
 from stoker.worker.job import Job, Point
+from stoker.worker.saved import SavedPoint, Saver, has_state, load_dataset, proof_of
 from stoker.worker.seeding import restore_generators, save_generators, seed_generators
 
 # A chain is watched after this much work, and then so that watching costs at most this share.
@@ -50,6 +51,7 @@ class Worker:
         self._fetcher: Any = None
         self._early: Early | None = None
         self._init_failure: ExceptionWrapper | None = None
+        self._saver: Saver | None = None  # of an iterable that can save its own state
         self._is_over = False  # the iterable ended; until it is resumed tasks are skipped
         self._skip_until = -1  # tasks up to here need not run again: a Point covers them
         self._seeded = b""
@@ -86,6 +88,9 @@ class Worker:
             job.dataset_kind, job.dataset, job.auto_collation, job.collate_fn, job.drop_last
         )
         self._fetcher = fetcher if self._early is None else self._early.around(fetcher, job)
+        if job.is_iterable and job.may_save:
+            can_save = has_state(job.dataset) or has_state(fetcher.dataset_iter)
+            self._saver = Saver() if can_save else None
 
     def _resume(self, seed: int | None) -> None:
         """The next epoch of an iterable begins, as torch's _ResumeIteration makes it begin."""
@@ -122,6 +127,10 @@ class Worker:
                     self._resume(loads(frame.extra))
                 elif kind == Kind.RERUN:
                     self._rerun(frame.header, loads(frame.extra))
+                elif kind == Kind.RELOAD:
+                    if not self._take_up(*pickle.loads(frame.extra)):
+                        self._channel.send(pack(Kind.ASTRAY))
+                        return  # to be another's now, from the start
                 elif not self._is_over:
                     self._serve(frame)
         except ConnectionLost:
@@ -200,7 +209,10 @@ class Worker:
             self._channel.send(head, extra)
             return
         must_watch = bool(header.flags & Flag.POINT)
-        point = self._after_task(header.task_id, now_s() - started_s, must_watch)
+        task_s = now_s() - started_s
+        point: Point | SavedPoint | None = self._after_task(header.task_id, task_s, must_watch)
+        if self._saver is not None:
+            point = self._saver.heard(self._fetcher, self._job.dataset, batch, task_s)
         if not header.flags & Flag.QUIET:
             self._answer(header.task_id, header.chain, batch, point)
 
@@ -223,6 +235,19 @@ class Worker:
         for _ in range(header.task_id):
             self._fetch(indices, bool(header.flags & Flag.STATE))
 
+    def _take_up(self, point: SavedPoint, body: bytes) -> bool:
+        """Go on from an iterable's own state; whether what came after it is made again."""
+        try:
+            iterators_state = load_dataset(point, self._job.dataset)
+            self._open()
+            if iterators_state is not None:
+                self._fetcher.dataset_iter.load_state_dict(iterators_state)
+            restore_generators(point.generators)
+            indices = loads(body)
+            return all(proof_of(self._fetch(indices)) == proof for proof in point.proofs)
+        except Exception:  # whatever the author's code raises: the next worker does without it
+            return False
+
     def _caught(self) -> ExceptionWrapper:
         return ExceptionWrapper(where=f"in DataLoader worker process {self._shown_chain()}")
 
@@ -231,7 +256,12 @@ class Worker:
         return 0 if info is None else int(info.id)
 
     def _answer(
-        self, task_id: int, chain: int, batch: Any, point: Point | None, free: bool = False
+        self,
+        task_id: int,
+        chain: int,
+        batch: Any,
+        point: Point | SavedPoint | None,
+        free: bool = False,
     ) -> None:
         try:
             encoded = encode(batch, self.heap)
@@ -243,7 +273,7 @@ class Worker:
         flags |= Flag.FREE if free else 0
         self._send(kind, flags, task_id, chain, encoded, extra)
 
-    def _extra(self, point: Point | None) -> tuple[int, bytes]:
+    def _extra(self, point: Point | SavedPoint | None) -> tuple[int, bytes]:
         """What goes along with an answer, and the flag that says what it is."""
         return (0, b"") if point is None else (Flag.POINT, pickle.dumps(point))
 

@@ -18,7 +18,6 @@ from stoker.worker.early import Early
 from stoker.worker.job import Job
 from stoker.worker.loop import Worker
 from stoker.worker.patches import give_birth_in, tune_allocator
-from stoker.worker.stand_in import StandIn
 
 
 def main(job: Job, slot: int, sock: socket.socket, arena: Arena | None) -> None:
@@ -30,14 +29,12 @@ def main(job: Job, slot: int, sock: socket.socket, arena: Arena | None) -> None:
         torch.multiprocessing._set_thread_name("pt_data_worker")
         torch.set_num_threads(1)
         tune_allocator()
-        if job.num_chains == 0:
-            worker: Worker = StandIn(job, None, Channel(sock), arena)
-            worker.set_up()
-        else:
-            worker = (job.make_worker or Worker)(job, chain, Channel(sock), arena)
+        worker = (job.make_worker or Worker)(job, chain, Channel(sock), arena)
+        early = None
+        if job.num_chains:  # else it is to be as the training process is
             give_birth_in(worker)
             early = Early()
-            worker.set_up(early if stack_faster(early.batch_of) else None)
+        worker.set_up(early if early and stack_faster(early.batch_of) else None)
         worker.run()
     except KeyboardInterrupt:
         pass  # the trainer raises it too

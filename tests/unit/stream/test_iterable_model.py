@@ -6,6 +6,7 @@ in it, and how often the chain had fetched in each epoch before.
 """
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -21,17 +22,30 @@ from hypothesis.stateful import (
 from stoker.stream.events import (
     Arrived,
     Ask,
+    Astray,
     Drawn,
     Ended,
     Finish,
     GiveUp,
+    Kill,
     Lost,
+    Reload,
     Rerun,
     Restarted,
     Resume,
     Start,
+    Watched,
 )
 from stoker.stream.state import Stream
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A point, after so many batches; is_true: whether the state is all there is."""
+
+    num_fetched: int
+    is_true: bool
+    proofs: ClassVar = (b"", b"")
 
 
 @dataclass
@@ -61,6 +75,7 @@ class Iterables(RuleBasedStateMachine):
         self.num_sent = {chain: [0] for chain in self.workers}  # as torch would have, by epoch
         self.epoch = 0
         self.left, self.given_up = [], set()
+        self.saves = ""
         self.fill()
 
     # -- the driver ------------------------------------------------------------------------------
@@ -73,7 +88,9 @@ class Iterables(RuleBasedStateMachine):
                     if not is_replay:
                         self.num_sent[slot][-1] += 1
                     self.workers[slot].inbox.append(action)
-                case Resume(slot) | Rerun(slot):
+                case Kill(slot):
+                    del self.workers[slot]
+                case Resume(slot) | Rerun(slot) | Reload(slot):
                     self.workers[slot].inbox.append(action)
                 case Start(slot):
                     assert slot not in self.workers, "two workers in one slot"
@@ -119,6 +136,11 @@ class Iterables(RuleBasedStateMachine):
             case Resume():
                 worker.num_fetched.append(0)
                 worker.is_over = False
+            case Reload(_, point):
+                assert worker.num_fetched == [0], "it is to be the first that a worker does"
+                if not point.is_true:
+                    self.do(self.stream.step(Astray(slot)), is_replay=True)
+                worker.num_fetched = [point.num_fetched]
             case Rerun(_, num_batches):
                 for _ in range(num_batches):
                     self.fetch(slot, worker)
@@ -128,6 +150,9 @@ class Iterables(RuleBasedStateMachine):
                     self.do(self.stream.step(Ended(slot, task.id)))
                 else:
                     self.do(self.stream.step(Arrived(slot, task.id, batch)))
+                    if self.saves and worker.num_fetched[-1] >= len(Saved.proofs):
+                        point = Saved(worker.num_fetched[-1], self.saves != "wrongly")
+                        self.do(self.stream.step(Watched(slot, point)))
 
     def fetch(self, slot, worker):
         assert not worker.is_over
@@ -143,6 +168,11 @@ class Iterables(RuleBasedStateMachine):
             slot = data.draw(st.sampled_from(sorted(self.workers)))
             del self.workers[slot]
             self.do(self.stream.step(Lost(slot, "killed")), is_replay=True)
+
+    @precondition(lambda self: not self.persistent)
+    @rule(how=st.sampled_from(["", "rightly", "wrongly"]))
+    def from_now_on_it_saves(self, how):
+        self.saves = how
 
     @precondition(lambda self: self.persistent)
     @rule()
@@ -186,7 +216,8 @@ class Iterables(RuleBasedStateMachine):
     @invariant()
     def no_worker_is_sent_more_than_torch_would_send(self):
         if hasattr(self, "stream"):
-            owed = sum(chain.num_owed for chain in self.stream._chains if not chain.is_over)
+            chains = [chain for chain in self.stream._chains if chain.how_lost is None]
+            owed = sum(chain.num_owed for chain in chains if not chain.is_over)
             assert owed <= self.prefetch_factor * len(self.lengths) * (1 + self.epoch)
 
 
