@@ -122,12 +122,12 @@ def settle(before: frozenset[int], timeout_s: float = GRACE_S) -> None:
     """
     wait_until_gone(descendants() - before, timeout_s)
     gc.collect()  # what a thread or process held until it ended
-    local, driver = (sys.modules.get(f"stoker.{m}") for m in ("cluster.local", "stream.driver"))
-    if local is not None and driver is not None:
+    local, forks = (sys.modules.get(f"stoker.{m}") for m in ("cluster.local", "stream.forks"))
+    if local is not None and forks is not None:
         local.reap()
-        for lender in driver._pool:
+        for lender in forks.pool:
             lender.take_returned()
-        driver._look_at_witnesses()
+        forks.look_at_witnesses()
 
 
 def leaks_since(before: Holdings) -> dict[str, object]:

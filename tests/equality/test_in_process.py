@@ -299,6 +299,50 @@ def test_samplers_that_may_not_be_asked_ahead(sampler):
     check(made, epochs, why="its sampler cannot be asked ahead")
 
 
+IN_THE_SECOND_EPOCH = {
+    "nothing": (lambda dataset, index: index, ""),
+    "it draws": (lambda dataset, index: random.random(), "in some epochs only"),
+    "it counts": (count, "its state moves"),
+    "it hides": (
+        lambda dataset, index: setattr(dataset, "own", {object()}) or 0,
+        "cannot be watched",
+    ),
+    "it fails": (lambda dataset, index: 1 // (index - 2), "raised an error"),
+    "no processes": (lambda dataset, index: index, "no process can be started"),
+}
+
+
+@pytest.mark.parametrize("surprise", IN_THE_SECOND_EPOCH)
+def test_a_later_epoch_begins_with_the_processes_and_a_surprise_ends_them(surprise, monkeypatch):
+    more, why = IN_THE_SECOND_EPOCH[surprise]
+
+    def refuse():
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    def epoch(loader):
+        iterator = iter(loader)
+        while True:
+            work(0.02)
+            try:
+                yield next(iterator)
+            except StopIteration:
+                return
+            except ZeroDivisionError as error:
+                yield str(error)
+
+    def run(loader):
+        yield from epoch(loader)
+        loader.dataset.more = more
+        with monkeypatch.context() as changed:
+            if surprise == "no processes":
+                changed.setattr(os, "fork", refuse)
+            yield from epoch(loader)
+        yield random.random()
+        yield from epoch(loader)
+
+    check(make, run, why=why)
+
+
 def test_batches_too_short_to_hand_over():
     def made(num_workers):
         return DataLoader([torch.ones(3) * k for k in range(60)], 4, num_workers=num_workers)

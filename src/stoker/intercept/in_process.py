@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch.utils.data.dataloader import DataLoader
 
     from stoker.report.metrics import LoaderRecord
+    from stoker.spare.evidence import Usual
     from stoker.spare.iterator import Verdict
 
 MIN_GAIN_TO_TELL = 1.1
@@ -23,11 +24,11 @@ TRYING = "num_workers=0: not looked at yet"
 
 @dataclass(slots=True)
 class _Known:
-    """What was found out about a loader. usual_length: batches that the loop took last time."""
+    """What was found out about a loader. usual: see InProcessOptions."""
 
     loader: "weakref.ref[DataLoader[Any]]"
     why_here: str = ""
-    usual_length: int | None = None
+    usual: "Usual | None" = None
 
 
 _loaders: dict[int, _Known] = {}  # by id, for a class of the script's may not be hashable
@@ -70,8 +71,8 @@ def make_iterator(loader: "DataLoader[Any]", record: "LoaderRecord") -> Any:
                 f"--chains {slots} would make this loop about {verdict.gain:.1f}x as fast"
             )
 
-    def ended(num_batches: int) -> None:
-        known.usual_length = num_batches
+    def ended(usual: "Usual") -> None:
+        known.usual = usual
 
     options = InProcessOptions(
         num_slots=slots,
@@ -79,7 +80,7 @@ def make_iterator(loader: "DataLoader[Any]", record: "LoaderRecord") -> Any:
         arena_nbytes=machine_nbytes(),
         tell=tell,
         digest=batch_sha256,
-        usual_length=known.usual_length,
+        usual=known.usual,
         ended=ended,
     )
     iterator: Any = InProcessIterator(loader, options)

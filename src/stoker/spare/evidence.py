@@ -17,6 +17,20 @@ TOO_LITTLE = "too little of the epoch is left to gain from"
 LOOK_FRAC = 0.05
 
 
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """What a loader was like in an epoch whose batches others made. Seconds are a batch's."""
+
+    fetch_s: float
+    step_s: float  # of the training loop
+    samples_draw: bool
+    num_taken: int = 0  # batches, by the loop
+
+    def num_workers(self, num_slots: int) -> int:
+        """Processes to make batches; one where each batch begins where the last one ended."""
+        return workers_wanted(self.fetch_s, self.step_s, 1 if self.samples_draw else num_slots)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
     """One batch, made by the training process itself between two looks."""
@@ -34,9 +48,7 @@ class Evidence:
 
     @property
     def num_workers(self) -> int:
-        """Processes to make batches; one where each batch begins where the last one ended."""
-        slots = 1 if self.samples_draw else self.num_slots
-        return workers_wanted(self.fetch_s, self.step_s, slots)
+        return Usual(self.fetch_s, self.step_s, self.samples_draw).num_workers(self.num_slots)
 
     def why_here(self) -> str:
         """Why the training process goes on to make them; empty: others may."""

@@ -1,7 +1,8 @@
 """A loader without workers: its batches are made ahead in other processes, where nobody can tell.
 
-    FIRST   one batch is made here, as by torch, and timed; a short one ends it all: torch's own
-    LOOK    the next is made here too, between two looks at everything that it may depend on
+    FIRST   two batches are made here, as by torch, and timed; a short one ends it all: torch's own
+    LOOK    the next is made here too, between two looks at everything that it may depend on; an
+            epoch after one that others made begins with this, while processes make the same
     AHEAD   processes make the batches; the same look before each is handed out
     HERE    what was drawn for them is made here, and then this is torch's own iterator
 
@@ -18,7 +19,7 @@ import multiprocessing
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import process
 from typing import Any
 
@@ -31,7 +32,7 @@ from stoker.cluster.sizing import gain
 from stoker.order.plan import may_run_ahead
 from stoker.purity.fingerprint import Unwatchable
 from stoker.spare.ahead import Ahead
-from stoker.spare.evidence import SHORT_BATCH_S, TOO_LITTLE, Evidence
+from stoker.spare.evidence import SHORT_BATCH_S, TOO_LITTLE, Evidence, Usual
 from stoker.spare.stand_in import StandIn, watch_all
 from stoker.stream.driver import Died, Driver, Failed
 from stoker.stream.open import LEAVE_S, close_at_exit, forget
@@ -70,15 +71,16 @@ class _Look:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InProcessOptions:
-    """tell: called when it is known what becomes of the loader; digest: of a batch."""
+    """tell: called when it is known what becomes of the loader; digest: of a batch; ended: with
+    what will be usual."""
 
     num_slots: int
     num_cores: int
     arena_nbytes: int
     tell: Callable[[Verdict], None]
     digest: Callable[[Any], str]
-    usual_length: int | None  # batches that the loop took of the loader's last epoch, if known
-    ended: Callable[[int], None]  # called with how many it took of this one
+    usual: Usual | None
+    ended: Callable[[Usual], None]
 
 
 class InProcessIterator(_SingleProcessDataLoaderIter):
@@ -103,12 +105,17 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
         self._driver: Driver | None = None
         self._drawn: deque[Any] = deque()  # index lists that processes have, and nobody else
         # Functions, not methods: with a cycle through itself it would live on until a collection.
-        self._step: Callable[[InProcessIterator], Any] = InProcessIterator._first
-        self._fetch_s = self._step_s = 0.0
+        usual = options.usual
+        self._step: Callable[[InProcessIterator], Any] = (
+            InProcessIterator._look if usual else InProcessIterator._first
+        )
+        self._fetch_s = usual.fetch_s if usual else 0.0
+        self._step_s = 0.0
         self._left_s = 0.0  # when the loop got its last batch
         self._generators = b""  # as the last batch left them
         self._fingerprint = b""
-        self._draws = False
+        self._draws = usual is not None and usual.samples_draw
+        self._usual = usual or Usual(0.0, 0.0, False)
         self._digest = ""  # of the batch that the processes make as well, at first
         self._num_right = self._num_wrong = 0
         self._audit_every = AUDIT_EVERY if torch.get_num_threads() == 1 else AUDIT_EVERY_THREADED
@@ -133,13 +140,18 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
     # -- before: made here, with a look ------------------------------------------------------
 
     def _first(self) -> Any:
-        """The first batch pays for what comes once, so the second is the measure."""
+        """The first batch and the first step pay for what comes once: neither is the measure."""
         batch = self._timed()
         if self._fetch_s < SHORT_BATCH_S:
             self._stay("a batch takes less than handing it over", None)
         else:
-            self._generators = save_generators()
-            self._step = InProcessIterator._look
+            self._step = InProcessIterator._second
+        return batch
+
+    def _second(self) -> Any:
+        batch = self._timed()
+        self._generators = save_generators()
+        self._step = InProcessIterator._look
         return batch
 
     def _timed(self) -> Any:
@@ -160,23 +172,23 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
 
     def _look(self) -> Any:
         """Make one batch here, see what it needs and leaves, and decide."""
-        before, step_s = save_generators(), self._step_s
-        loop_draws = before != self._generators
-        look = self._watched(Deadline(self._fetch_s, thread_cpu_s))
+        usual = self._options.usual
+        loop_draws = usual is None and save_generators() != self._generators
+        self._step_s = usual.step_s if usual else self._step_s
         index = self._next_index()
-        began_s = now_s()
-        batch = self._dataset_fetcher.fetch(index)
-        self._fetch_s = now_s() - began_s
+        before = save_generators()
+        look = self._watched(Deadline(self._fetch_s, thread_cpu_s))
+        if usual and not look.why_not:
+            self._begin(index, before, usual.num_workers(self._options.num_slots))
+        batch = self._made_beside(index)
         self._generators = save_generators()
         self._draws = self._generators != before
         again = look if look.why_not else self._watched(Deadline(None))
-        if again.why_not:
-            self._stay(again.why_not, step_s)
-            return self._pinned(batch)
-        self._fingerprint = look.seen
+        self._usual = usual or Usual(self._fetch_s, self._step_s, self._draws)
+        self._fingerprint, self._digest = look.seen, self._digest_of(batch)
         evidence = Evidence(
             fetch_s=self._fetch_s,
-            step_s=step_s,
+            step_s=self._step_s,
             look_s=min(look.took_s, again.took_s),
             has_moved=again.seen != look.seen,
             may_run_ahead=may_run_ahead(self._index_sampler),
@@ -186,18 +198,30 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
             num_slots=self._options.num_slots,
             num_cores=self._options.num_cores,
         )
-        why = evidence.why_here()
-        if not why:
-            self._digest = self._digest_of(batch)
-            why = "" if self._digest else "its batches cannot be compared"
-            why = why or self._start(evidence.num_workers)
+        why = again.why_not or evidence.why_here()
+        if not why and not self._digest:
+            why = "its batches cannot be compared"
+        if not why and self._draws != self._usual.samples_draw:
+            why = "its samples draw random numbers in some epochs only"
+        if not why and self._driver is None:
+            why = self._begin(index, before, evidence.num_workers)
         if why:
-            self._stay(why, None if why == TOO_LITTLE else step_s)
+            self._leave(why)
         else:
-            self._send(index, before, must_audit=True)
-            self._fill()
             self._step = InProcessIterator._after_audit
         return self._pinned(batch)
+
+    def _made_beside(self, index: Any) -> Any:
+        """The batch, timed. Processes may be at it already."""
+        began_s = now_s()
+        try:
+            return self._dataset_fetcher.fetch(index)
+        except BaseException:
+            if self._driver is not None:
+                self._leave("its first batch raised an error")
+            raise
+        finally:
+            self._fetch_s = now_s() - began_s
 
     def _watched(self, deadline: Deadline) -> _Look:
         began_s = thread_cpu_s()
@@ -210,11 +234,12 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
     def _num_left(self) -> int:
         """Batches after this one, if the loop takes as many as it did before."""
         num_made = self._num_yielded + 1
-        usual = self._options.usual_length or 1 << 30
+        usual = self._options.usual
+        at_most = usual.num_taken if usual else 1 << 30
         try:
-            return min(usual, len(self._index_sampler)) - num_made
+            return min(at_most, len(self._index_sampler)) - num_made
         except TypeError:
-            return usual - num_made
+            return at_most - num_made
 
     def _digest_of(self, batch: Any) -> str:
         """Empty where a batch has none: it holds something that cannot be pickled."""
@@ -238,8 +263,11 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
 
     # -- ahead ---------------------------------------------------------------------------------
 
-    def _start(self, num_workers: int) -> str:
-        """Empty, or why there are no processes: the script, which asked for none, goes on."""
+    def _begin(self, index: Any, generators: bytes, num_workers: int) -> str:
+        """Have processes make a batch that is made here as well, and those that follow it.
+
+        Returns why there are none, or "": the script, which asked for none, goes on.
+        """
         self._state = state = Ahead(num_slots=num_workers, is_sequence=self._draws)
         try:
             self._driver = Driver(
@@ -252,6 +280,8 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
             return f"no process can be started: {error}"
         close_at_exit(self)
         self._options.tell(Verdict(""))
+        self._send(index, generators, must_audit=True)
+        self._fill()
         return ""
 
     def _send(self, index: Any, generators: bytes | None, must_audit: bool = False) -> None:
@@ -359,12 +389,12 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
     def _leave(self, why: str) -> None:
         """The processes are of no more use. What they were to make is made here."""
         self._close(0.0)
-        self._stay(why, self._step_s)
+        self._stay(why, None if why == TOO_LITTLE else self._step_s)
 
     def _close(self, grace_s: float) -> None:
         forget(self)
         if self._driver is not None:
-            self._options.ended(self._num_yielded)
+            self._options.ended(replace(self._usual, num_taken=self._num_yielded))
             self._driver.close(grace_s)
 
 

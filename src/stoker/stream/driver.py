@@ -10,7 +10,6 @@ import pickle
 import select
 import signal
 import socket
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
@@ -22,6 +21,7 @@ from stoker.cluster.base import Exit
 from stoker.cluster.local import Template, reap
 from stoker.cluster.spawned import Spawned
 from stoker.order.reorder import Reorder
+from stoker.stream import forks
 from stoker.stream.events import (
     Action,
     Arrived,
@@ -47,7 +47,7 @@ from stoker.stream.events import (
 from stoker.wire.batch_codec import decode, dumps
 from stoker.wire.channel import Channel, ConnectionLost, Frame
 from stoker.wire.frame import INLINE, PLACE, Flag, Kind, pack
-from stoker.wire.slabs import AT_ONCE_NBYTES, Arena, ArenaPool, Lender, Witness
+from stoker.wire.slabs import AT_ONCE_NBYTES, Arena, Lender
 from stoker.worker.job import Job
 from stoker.worker.main import main
 
@@ -56,8 +56,6 @@ EXIT_WAIT_S = 5.0
 # Workers beyond the cores are forked after the first batch, for which every fork competes, or
 # after this long, for then it is waiting that makes a batch. Measured: benchmarks/epoch_gap.py
 REST_AFTER_S = 0.05
-
-_pool = ArenaPool()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +158,8 @@ class Driver:
         self._poll = select.poll()
         self._slot_of_fd: dict[int, int] = {}
         is_forked = context.get_start_method() == "fork"
-        self._lenders = [_pool.take(arena_nbytes, not is_forked) for _ in range(state.num_slots)]
+        pool = forks.pool
+        self._lenders = [pool.take(arena_nbytes, not is_forked) for _ in range(state.num_slots)]
         self._lenders.append(None)  # the witness makes no batch
         if is_forked:
             self._template: Template | Spawned = Template(
@@ -171,7 +170,7 @@ class Driver:
             if self._template.why_no_replacement:
                 state.max_deaths = 1
         self.why_no_replacement = self._template.why_no_replacement
-        _drivers.add(self)
+        forks.watch(self)
         for slot in range(state.num_chains):
             self._start(Start(slot))
         self._rest_deadline: Deadline | None = Deadline(REST_AFTER_S)
@@ -260,7 +259,7 @@ class Driver:
         if os.getpid() != self._owner_pid or self._is_closed:
             return
         self._is_closed = True
-        _drivers.discard(self)
+        forks.forget(self)
         self.state.step(Closed())
         self._template.drop_rest()
         for channel in self._channels.values():
@@ -270,8 +269,17 @@ class Driver:
         self._template.close(deadline.left_s() or 0.0)
         for slot, lender in enumerate(self._lenders):
             if lender is not None and slot not in at_work:  # else it may yet be written to
-                _pool.give(lender)
-        _look_at_witnesses()
+                forks.pool.give(lender)
+        forks.look_at_witnesses()
+
+    @property
+    def lenders(self) -> list[Lender]:
+        return [lender for lender in self._lenders if lender is not None]
+
+    def abandon(self) -> None:
+        """In a forked child: the sockets are the parent's affair."""
+        for channel in self._channels.values():
+            channel.close()
 
     def _wait_first(self, deadline: Deadline) -> None:
         """Until the first batch has come or the others are wanted as well; then start them."""
@@ -367,8 +375,7 @@ class Driver:
         return decode(table, header.num_storages, header.stream_nbytes, blob, lender, copies)
 
     def _holds_too_much(self) -> bool:
-        held = sum(lender.lent_nbytes for lender in self._lenders if lender is not None)
-        return held > self._held_limit_nbytes
+        return sum(lender.lent_nbytes for lender in self.lenders) > self._held_limit_nbytes
 
     # -- actions out ---------------------------------------------------------------------------
 
@@ -488,53 +495,3 @@ class Driver:
 
 def _packed(offsets: list[int]) -> bytes:
     return b"".join(offset.to_bytes(8, "little") for offset in offsets)
-
-
-# -- forks -------------------------------------------------------------------------------------
-
-_drivers: weakref.WeakSet[Driver] = weakref.WeakSet()
-_forking: list[Witness] = []  # of the fork under way
-_witnesses: list[Witness] = []  # of forks whose processes live
-
-
-def _lenders() -> list[Lender]:
-    active = [lender for d in tuple(_drivers) for lender in d._lenders if lender is not None]
-    return [lender for lender in (*active, *_pool) if lender.lent_nbytes]
-
-
-def _look_at_witnesses() -> None:
-    _witnesses[:] = [witness for witness in _witnesses if not witness.is_gone()]
-
-
-def _before_fork() -> None:
-    _look_at_witnesses()
-    if _lenders():
-        _forking.append(Witness())
-
-
-def _after_fork_in_parent() -> None:
-    while _forking:
-        witness = _forking.pop()
-        witness.in_parent()
-        _witnesses.append(witness)
-        for lender in _lenders():
-            lender.witness(witness)
-
-
-def _after_fork_in_child() -> None:
-    for witness in (*_forking, *_witnesses):
-        witness.in_child()
-    _forking.clear()
-    _witnesses.clear()
-    for driver in tuple(_drivers):
-        for channel in driver._channels.values():
-            channel.close()
-    _drivers.clear()
-    _pool.clear()
-
-
-os.register_at_fork(
-    before=_before_fork,
-    after_in_parent=_after_fork_in_parent,
-    after_in_child=_after_fork_in_child,
-)
