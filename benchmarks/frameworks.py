@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 from images import BATCH_SIZE, Photos, make_loader
+from made_data import data_dir
 from one_side import Meter, print_line, rate_arguments
-from photos import data_dir, photo_folder
+from photos import photo_folder
 from torch import nn
 
 NUM_ROUNDS = 100  # of the photographs in an epoch: none ends while it is measured

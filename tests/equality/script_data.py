@@ -1,6 +1,7 @@
 """The data that the training scripts of tests/scripts read: small, and always the same files.
 
-Promise: every format is written as its genre has it (JPEG, XML, JSON, WAV, memory maps, CSV, text);
+Promise: every format is written as its genre has it (JPEG, XML, JSON, WAV, MP4, NIfTI, memory maps, CSV,
+text);
 photographs are cut from those that the scikit-image and scikit-learn wheels ship; nothing is
 downloaded. By hand, from the repository's root: python -m tests.equality.script_data FOLDER
 """
@@ -13,6 +14,8 @@ import wave
 from pathlib import Path
 from xml.etree import ElementTree
 
+import av
+import nibabel
 import numpy as np
 from benchmarks.wheel_photos import SOURCES, source_path
 from PIL import Image
@@ -126,7 +129,17 @@ def write_videos(folder: Path, photos: dict[str, Image.Image], draw: random.Rand
         frames = [
             photo[10 : 74, s : s + 80] if way < 2 else photo[s : s + 64, 20:100] for s in steps
         ]  # fmt: skip
-        np.save(folder / f"{k:03d}-way{way}.npy", np.stack(frames))
+        write_mp4(folder / f"{k:03d}-way{way}.mp4", frames)
+
+
+def write_mp4(file: Path, frames: list[np.ndarray]) -> None:
+    with av.open(str(file), "w") as container:
+        stream = container.add_stream("mpeg4", rate=24)
+        stream.height, stream.width = frames[0].shape[:2]
+        stream.pix_fmt, stream.bit_rate, stream.thread_count = "yuv420p", 2_000_000, 1
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(frame))))
+        container.mux(stream.encode())
 
 
 def write_speech(folder: Path, draw: random.Random) -> None:
@@ -208,8 +221,9 @@ def write_volumes(folder: Path) -> None:
         distance = sum((axis - c) ** 2 for axis, c in zip(axes, centre, strict=True)) ** 0.5
         label = distance < noise.uniform(7, 12)
         scan = 300 * label + 60 * noise.standard_normal(shape)
-        np.save(folder / f"{k:02d}_scan.npy", scan.astype(np.int16))
-        np.save(folder / f"{k:02d}_label.npy", label.astype(np.uint8))
+        for kind, values in (("scan", scan.astype(np.int16)), ("label", label.astype(np.uint8))):
+            image = nibabel.Nifti1Image(values, affine=np.diag([1.5, 1.5, 2.0, 1.0]))  # mm
+            nibabel.save(image, folder / f"{k:02d}_{kind}.nii.gz")
 
 
 def write_molecules(file: Path, draw: random.Random) -> None:

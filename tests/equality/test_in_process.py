@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
 
 from stoker.clock import thread_cpu_s
 from stoker.config import Settings
@@ -341,6 +341,37 @@ def test_a_later_epoch_begins_with_the_processes_and_a_surprise_ends_them(surpri
         yield from epoch(loader)
 
     check(make, run, why=why)
+
+
+def test_a_sampler_that_is_exchanged_between_epochs_is_asked_when_torch_would_ask_it():
+    class ByLoss(Sampler):
+        """What it gives next depends on what the loop has said of the batch before."""
+
+        loss = 0
+
+        def __iter__(self):
+            for k in range(NUM_SAMPLES):
+                yield (self.loss + k) % NUM_SAMPLES
+
+        def __len__(self):
+            return NUM_SAMPLES
+
+    def run(loader):
+        yield from epochs(loader)
+        loader.batch_sampler.sampler = sampler = ByLoss()
+        for k, batch in enumerate(loader):
+            sampler.loss = 3 * k
+            yield batch
+
+    check(make, run, why="its sampler cannot be asked ahead")
+
+
+def test_a_peek_between_two_epochs_costs_nothing():
+    def run(loader):
+        for num in (None, 1, None):
+            yield from itertools.islice(epochs(loader), num)
+
+    check(make, run)
 
 
 def test_batches_too_short_to_hand_over():

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -154,9 +154,48 @@ class SavesWhatCannotBePickled(Saving):
         return super().state_dict() | {"itself": (_ for _ in ())}
 
 
+class Weights(Saving, torch.nn.Module):
+    """A module's `state_dict` holds its weights, and not where it is."""
+
+    def __init__(self, log: Path | None = None) -> None:
+        torch.nn.Module.__init__(self)
+        self.weight = torch.nn.Parameter(torch.ones(2))
+        super().__init__(log)
+
+    def __iter__(self) -> Iterator[Any]:
+        for _ in range(NUM_SAMPLES // 2):  # of two workers
+            yield self.made(0)
+
+    state_dict = torch.nn.Module.state_dict
+    load_state_dict = torch.nn.Module.load_state_dict
+
+
+class AsksItsSettings(Saving):
+    """A name that it does not know is an error of its own."""
+
+    state_dict = property(lambda self: self.settings["state_dict"])
+    settings: ClassVar = {}
+
+
+class DiesOfItsState(Saving):
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class LeavesForItsState(Saving):
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        raise SystemExit(3)
+
+
+class SavesMuch(Saving):
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"much": bytes(saved.MAX_STATE_NBYTES)}
+
+
 GOES_ON = [Saving, SavingIterator, Itself, DrawsInStateDict]
 STARTS_AGAIN = [
     LosesItsBuffer, LosesACount, FailsToLoad, FailsToSave, WantsArguments, SavesWhatCannotBePickled,
+    Weights, AsksItsSettings, DiesOfItsState, LeavesForItsState, SavesMuch,
 ]  # fmt: skip
 
 
@@ -230,7 +269,7 @@ def test_many_deaths(kind, tmp_path):
 
 
 def test_a_worker_that_dies_while_it_is_brought_back(tmp_path):
-    """Its state is loaded by the next one."""
+    """To load its state may be why: the next one does without."""
 
     class DiesOnce(Saving):
         def load_state_dict(self, state):

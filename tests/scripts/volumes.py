@@ -7,14 +7,15 @@ import argparse
 from itertools import chain
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, StackDataset, default_collate
 
 
-class Arrays(Dataset):
-    """Arrays on disk, mapped and not read."""
+class Images(Dataset):
+    """NIfTI files, read when they are asked for."""
 
     def __init__(self, files):
         self.files = list(files)
@@ -23,7 +24,7 @@ class Arrays(Dataset):
         return len(self.files)
 
     def __getitem__(self, index):
-        return np.load(self.files[index], mmap_mode="r")
+        return np.asarray(nibabel.load(self.files[index]).dataobj)
 
 
 class Patches(Dataset):
@@ -83,9 +84,9 @@ def main():
     torch.manual_seed(31)
 
     folder = args.data / "volumes"
-    scans, labels = sorted(folder.glob("*_scan.npy")), sorted(folder.glob("*_label.npy"))
-    train_volumes = StackDataset(scan=Arrays(scans[:6]), label=Arrays(labels[:6]))
-    val_volumes = StackDataset(scan=Arrays(scans[6:]), label=Arrays(labels[6:]))
+    scans, labels = sorted(folder.glob("*_scan.nii.gz")), sorted(folder.glob("*_label.nii.gz"))
+    train_volumes = StackDataset(scan=Images(scans[:6]), label=Images(labels[:6]))
+    val_volumes = StackDataset(scan=Images(scans[6:]), label=Images(labels[6:]))
     train_loader = DataLoader(
         Patches(train_volumes, args.patch_size, num_patches=4),
         batch_size=2,

@@ -4,6 +4,7 @@ Promise: one line for a loader that others could make faster; none where nothing
 """
 
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,11 @@ def _known(loader: "DataLoader[Any]") -> _Known:
     key = id(loader)
     known = _loaders.get(key)
     if known is None:
-        known = _loaders[key] = _Known(weakref.ref(loader, lambda _: _loaders.pop(key, None)))
+        # Bound here: at interpreter exit globals may be gone before a loader is.
+        def forget(_: object, pop: Callable[..., object] = _loaders.pop) -> None:
+            pop(key, None)
+
+        known = _loaders[key] = _Known(weakref.ref(loader, forget))
     return known
 
 

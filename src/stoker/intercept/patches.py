@@ -6,7 +6,6 @@ patch can be undone. tests/unit/intercept/test_patches.py trips when a torch cha
 
 import importlib
 import inspect
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -113,6 +112,7 @@ PATCHES_OF_OTHERS = {
 
 _originals: dict[Patch, tuple[Any, Callable[..., Any]]] = {}  # with its owner
 HOOK = "__init_subclass__"  # of DataLoader: how those classes are heard of
+_heard: list[type[Any]] = []  # classes that have our hook: torch's DataLoader
 
 
 def install(settings: Settings) -> None:
@@ -124,10 +124,8 @@ def install(settings: Settings) -> None:
     run.begin(settings)
     for patch in PATCHES:
         _apply(patch)
-    if HOOK not in vars(DataLoader):
-        setattr(DataLoader, HOOK, classmethod(_hear_of_class))
-        for kind in DataLoader.__subclasses__():
-            _patch_class(kind)
+    if not _heard:
+        _hear_of_classes(DataLoader)
 
 
 def _apply(patch: Patch, owner: Any = None) -> None:
@@ -143,24 +141,31 @@ def _apply(patch: Patch, owner: Any = None) -> None:
         run.say_once(f"{patch} looks different in this {package}: left as it is")
 
 
-def _hear_of_class(kind: type[Any], /, **keywords: Any) -> None:
-    """DataLoader.__init_subclass__: no finder has to wait for other packages, for all to see."""
-    from torch.utils.data.dataloader import DataLoader
+def _hear_of_classes(loader: type[Any]) -> None:
+    """By `__init_subclass__`: no finder has to wait for other packages, for all to see.
 
-    super(DataLoader, kind).__init_subclass__(**keywords)
-    _patch_class(kind)
+    loader: torch's, bound here, for a script may put another in its place.
+    """
+
+    def hear(kind: type[Any], /, **keywords: Any) -> None:
+        super(loader, kind).__init_subclass__(**keywords)
+        _patch_class(kind)
+
+    setattr(loader, HOOK, classmethod(hear))
+    _heard.append(loader)
+    for kind in loader.__subclasses__():
+        _patch_class(kind)
 
 
 def _patch_class(kind: type[Any]) -> None:
     """Runs where the script's class statement does: no error of ours may come out of it."""
-    from stoker.intercept import run
-
-    name = f"{kind.__module__}.{kind.__qualname__}"
     try:
-        for patch in PATCHES_OF_OTHERS.get(name, ()):
+        for patch in PATCHES_OF_OTHERS.get(f"{kind.__module__}.{kind.__qualname__}", ()):
             _apply(patch, kind)
     except Exception as error:
-        run.say_once(f"{name} is left as it is: {error}")
+        from stoker.intercept import run
+
+        run.say_once(f"{kind.__qualname__} is left as it is: {error}")
 
 
 def restore() -> None:
@@ -171,6 +176,5 @@ def restore() -> None:
     for patch, (owner, original) in _originals.items():
         setattr(owner, patch.attribute, original)
     _originals.clear()
-    dataloader = sys.modules.get(_LOADER)
-    if dataloader is not None and HOOK in vars(dataloader.DataLoader):
-        delattr(dataloader.DataLoader, HOOK)
+    while _heard:
+        delattr(_heard.pop(), HOOK)

@@ -19,12 +19,15 @@ LOOK_FRAC = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """What a loader was like in an epoch whose batches others made. Seconds are a batch's."""
+    """What a loader was like when others were let make its batches. Seconds are a batch's.
+
+    From the first epoch's look, but for `num_taken`: while others work nothing can be timed.
+    """
 
     fetch_s: float
     step_s: float  # of the training loop
     samples_draw: bool
-    num_taken: int = 0  # batches, by the loop
+    num_taken: int = 0  # batches, by the loop, in its longest epoch
 
     def num_workers(self, num_slots: int) -> int:
         """Processes to make batches; one where each batch begins where the last one ended."""

@@ -1,6 +1,6 @@
 """A loader without workers: its batches are made ahead in other processes, where nobody can tell.
 
-    FIRST   two batches are made here, as by torch, and timed; a short one ends it all: torch's own
+    FIRST   two batches are made here, as by torch; a short first one ends it all: torch's own
     LOOK    the next is made here too, between two looks at everything that it may depend on; an
             epoch after one that others made begins with this, while processes make the same
     AHEAD   processes make the batches; the same look before each is handed out
@@ -135,7 +135,7 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
 
     def __del__(self) -> None:
         if "_driver" in self.__dict__ and _utils is not None:
-            self._close(LEAVE_S)
+            self._close(0.0)  # nobody wants what they are at
 
     # -- before: made here, with a look ------------------------------------------------------
 
@@ -171,22 +171,44 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
         return batch
 
     def _look(self) -> Any:
-        """Make one batch here, see what it needs and leaves, and decide."""
+        """Make one batch here, see what it needs and leaves, and decide.
+
+        In a later epoch processes begin with it as well, if what is known by now lets them.
+        """
         usual = self._options.usual
         loop_draws = usual is None and save_generators() != self._generators
         self._step_s = usual.step_s if usual else self._step_s
         index = self._next_index()
         before = save_generators()
-        look = self._watched(Deadline(self._fetch_s, thread_cpu_s))
-        if usual and not look.why_not:
-            self._begin(index, before, usual.num_workers(self._options.num_slots))
-        batch = self._made_beside(index)
+        look = again = self._watched(Deadline(self._fetch_s, thread_cpu_s))
+        began_s = now_s()
+        try:
+            if usual and not look.why_not and not self._evidence(look, look, False).why_here():
+                self._begin(index, before, usual.num_workers(self._options.num_slots))
+                began_s = now_s()
+            batch = self._dataset_fetcher.fetch(index)
+        except BaseException as error:
+            self._give_back(error)
+            raise
+        self._fetch_s = now_s() - began_s
         self._generators = save_generators()
         self._draws = self._generators != before
-        again = look if look.why_not else self._watched(Deadline(None))
+        if not look.why_not:
+            again = self._watched(Deadline(None))
         self._usual = usual or Usual(self._fetch_s, self._step_s, self._draws)
         self._fingerprint, self._digest = look.seen, self._digest_of(batch)
-        evidence = Evidence(
+        why = again.why_not or self._evidence(look, again, loop_draws).why_here()
+        why = why or self._surprise()
+        if not why and self._driver is None:
+            why = self._begin(index, before, self._usual.num_workers(self._options.num_slots))
+        if why:
+            self._leave(why)
+        else:
+            self._step = InProcessIterator._after_audit
+        return self._pinned(batch)
+
+    def _evidence(self, look: _Look, again: _Look, loop_draws: bool) -> Evidence:
+        return Evidence(
             fetch_s=self._fetch_s,
             step_s=self._step_s,
             look_s=min(look.took_s, again.took_s),
@@ -198,30 +220,23 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
             num_slots=self._options.num_slots,
             num_cores=self._options.num_cores,
         )
-        why = again.why_not or evidence.why_here()
-        if not why and not self._digest:
-            why = "its batches cannot be compared"
-        if not why and self._draws != self._usual.samples_draw:
-            why = "its samples draw random numbers in some epochs only"
-        if not why and self._driver is None:
-            why = self._begin(index, before, evidence.num_workers)
-        if why:
-            self._leave(why)
-        else:
-            self._step = InProcessIterator._after_audit
-        return self._pinned(batch)
 
-    def _made_beside(self, index: Any) -> Any:
-        """The batch, timed. Processes may be at it already."""
-        began_s = now_s()
-        try:
-            return self._dataset_fetcher.fetch(index)
-        except BaseException:
-            if self._driver is not None:
-                self._leave("its first batch raised an error")
-            raise
-        finally:
-            self._fetch_s = now_s() - began_s
+    def _surprise(self) -> str:
+        if not self._digest:
+            return "its batches cannot be compared"
+        if self._draws != self._usual.samples_draw:
+            return "its samples draw random numbers in some epochs only"
+        return ""
+
+    def _give_back(self, error: BaseException) -> None:
+        """The batch that processes may be at already is not there: the loop goes on as torch's."""
+        if self._driver is None:
+            return
+        if isinstance(error, Exception):
+            self._leave("its first batch raised an error")
+        else:  # Ctrl-C, which says nothing about the loader
+            self._close(0.0)
+            self._step = InProcessIterator._here
 
     def _watched(self, deadline: Deadline) -> _Look:
         began_s = thread_cpu_s()
@@ -394,7 +409,8 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
     def _close(self, grace_s: float) -> None:
         forget(self)
         if self._driver is not None:
-            self._options.ended(replace(self._usual, num_taken=self._num_yielded))
+            num_taken = max(self._usual.num_taken, self._num_yielded)  # more than by a peek
+            self._options.ended(replace(self._usual, num_taken=num_taken))
             self._driver.close(grace_s)
 
 

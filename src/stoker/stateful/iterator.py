@@ -83,7 +83,7 @@ class StatefulIterator(StreamIterator, _StatefulMultiProcessingDataLoaderIter): 
         }
         return dataclasses.replace(
             super()._job(options),
-            may_save=False,  # only the author knows whether that state is all there is
+            may_save=False,  # it would have to hold torchdata's books as well
             worker_states=tuple(states),
             make_worker=StatefulWorker,
         )

@@ -33,6 +33,7 @@ class Chain:
     num_idle_deaths: int = 0  # since its last answer
     point: Any = None  # of an iterable: a SavedPoint
     is_distrusted: bool = False  # a SavedPoint of its did not prove good
+    is_reloading: bool = False  # a replacement was sent its SavedPoint, and has answered nothing
     last_unwatched_id: int = -1  # its newest task whose answer need not carry a Point
     has_forgotten: bool = False  # its tasks begin after `point`, which must be resumed from
     how_lost: Any = None  # for good: nobody can do its tasks
@@ -62,7 +63,7 @@ class Chain:
 
     def answered(self) -> None:
         """Its oldest owed task was."""
-        self.num_idle_deaths = 0
+        self.num_idle_deaths, self.is_reloading = 0, False
         if self.is_iterable:
             task = self._tasks.pop(0)
             self._body = task.body
@@ -99,6 +100,7 @@ class Chain:
 
     def distrust(self) -> None:
         self.point, self._num_saved, self.is_distrusted = None, 0, True
+        self.is_reloading = False
 
     @property
     def _num_fetched(self) -> int:
@@ -143,6 +145,7 @@ class Chain:
         num_saved = self._num_saved
         if self.point is not None:
             actions.append(Reload(self.number, self.point, self._body))
+            self.is_reloading = True
         for epoch in range(len(seeds) + 1):
             if epoch:
                 actions.append(Resume(self.number, seeds[epoch - 1]))

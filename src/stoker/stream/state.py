@@ -314,6 +314,8 @@ class Stream:
     def _revive(self, slot: int, how: Any) -> list[Action]:
         """Start a chain's worker again and have it make what it made; how: None if we ended it."""
         chain = self._chains[slot]
+        if chain.is_reloading:  # to load it may be what killed it
+            chain.distrust()
         if how is not None and self._is_hopeless(chain):
             chain.how_lost = how
             return [GiveUp(task, how) for task in chain.owed]

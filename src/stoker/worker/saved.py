@@ -12,7 +12,7 @@ Owner: the worker's main thread.
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch._utils import ExceptionWrapper
@@ -21,11 +21,11 @@ from stoker.clock import now_s
 from stoker.wire.batch_codec import dumps, loads
 from stoker.worker.seeding import restore_generators, save_generators
 
-# To fetch this much again is soon done, and surely right: nothing is saved before.
+# Chosen, not measured. To fetch a minute's work again is soon done, and surely right.
 FIRST_SAVE_S = 60.0
 SAVE_EVERY_S = 10.0
 SAVE_FRAC = 0.01  # of the work, at most
-MAX_STATE_NBYTES = 16 << 20  # the trainer keeps one for each chain
+MAX_STATE_NBYTES = 128 << 10  # goes through a socket, beside a batch; a place is seldom larger
 NUM_PROOFS = 2
 
 
@@ -33,9 +33,9 @@ NUM_PROOFS = 2
 class SavedPoint:
     """Where an iterable was, before the batches that `proofs` are the digests of."""
 
-    state: bytes
-    generators: bytes
-    proofs: tuple[bytes, ...]
+    state: bytes = field(repr=False)
+    generators: bytes = field(repr=False)
+    proofs: tuple[bytes, ...] = field(repr=False)
 
 
 class Saver:
@@ -44,56 +44,66 @@ class Saver:
     def __init__(self) -> None:
         self._work_s = 0.0
         self._next_save_s = FIRST_SAVE_S
+        self._spent_s = 0.0  # on the point that is pending
         self._pending: SavedPoint | None = None  # its proofs are not complete
 
     def heard(self, fetcher: Any, dataset: Any, batch: Any, task_s: float) -> SavedPoint | None:
         """A point that covers this batch, if one is complete with it."""
         self._work_s += task_s
-        if isinstance(batch, ExceptionWrapper):
-            self._pending = None
-        elif self._pending is not None:
-            return self._proven(self._pending, batch)
-        elif self._work_s >= self._next_save_s:
-            self._save(fetcher, dataset)
-        return None
-
-    def _save(self, fetcher: Any, dataset: Any) -> None:
         began_s = now_s()
+        if self._pending is None and self._work_s < self._next_save_s:
+            return None
+        point = None
         generators = save_generators()
         try:
-            state = dumps(_state_of(fetcher.dataset_iter, dataset))
-            has_state = len(state) <= MAX_STATE_NBYTES
-        except Exception:  # it wants arguments, cannot be pickled, fails
-            has_state = False
+            if isinstance(batch, ExceptionWrapper):
+                self._pending = None
+            elif self._pending is None:
+                state = _state_of(fetcher.dataset_iter, dataset)
+                self._pending = SavedPoint(state, generators, ())
+            else:
+                point = self._proven(self._pending, batch, fetcher.dataset_iter, dataset)
+        except Exception:  # it wants arguments, cannot be pickled, fails, does not tell where it is
+            self._pending, self._next_save_s = None, float("inf")
         restore_generators(generators)
-        if not has_state:
-            self._next_save_s = float("inf")
-            return
-        self._pending = SavedPoint(state, generators, ())
-        pause_s = max(SAVE_EVERY_S, (now_s() - began_s) / SAVE_FRAC)
-        self._next_save_s = self._work_s + pause_s
+        self._spent_s += now_s() - began_s
+        if point is not None:
+            self._next_save_s = self._work_s + max(SAVE_EVERY_S, self._spent_s / SAVE_FRAC)
+            self._spent_s = 0.0
+        return point
 
-    def _proven(self, point: SavedPoint, batch: Any) -> SavedPoint | None:
-        try:
-            proofs = (*point.proofs, proof_of(batch))
-        except Exception:  # it cannot be pickled, so neither sent: the trainer will hear of it
-            self._pending = None
+    def _proven(
+        self, point: SavedPoint, batch: Any, iterator: Any, dataset: Any
+    ) -> SavedPoint | None:
+        """With one proof more, once that is the last. Raises ValueError where nothing has moved."""
+        point = replace(point, proofs=(*point.proofs, proof_of(batch)))
+        if len(point.proofs) < NUM_PROOFS:
+            self._pending = point
             return None
-        point = SavedPoint(point.state, point.generators, proofs)
-        is_complete = len(proofs) == NUM_PROOFS
-        self._pending = None if is_complete else point
-        return point if is_complete else None
+        if _state_of(iterator, dataset) == point.state:
+            raise ValueError("its state does not tell where it is")  # a module's, say
+        self._pending = None
+        return point
 
 
 def has_state(value: Any) -> bool:
     """Whether it keeps to torchdata's protocol `Stateful`."""
-    return all(callable(getattr(value, name, None)) for name in ("state_dict", "load_state_dict"))
+    try:
+        return callable(value.state_dict) and callable(value.load_state_dict)
+    except Exception:  # also of a __getattr__ of the author's
+        return False
 
 
-def _state_of(iterator: Any, dataset: Any) -> tuple[Any, Any]:
-    """(dataset's, iterator's), None where it has none."""
+def _state_of(iterator: Any, dataset: Any) -> bytes:
+    """(dataset's, iterator's), None where it has none, encoded.
+
+    Raises whatever their author's code raises, and ValueError where it is too large.
+    """
     own = dataset.state_dict() if has_state(dataset) and iterator is not dataset else None
-    return own, iterator.state_dict() if has_state(iterator) else None
+    state = dumps((own, iterator.state_dict() if has_state(iterator) else None))
+    if len(state) > MAX_STATE_NBYTES:
+        raise ValueError(f"a state of {len(state):,} bytes")
+    return state
 
 
 def load_dataset(point: SavedPoint, dataset: Any) -> Any:
@@ -106,4 +116,8 @@ def load_dataset(point: SavedPoint, dataset: Any) -> Any:
 
 def proof_of(batch: Any) -> bytes:
     """Digest of a batch and of the generators after it. Raises what pickling raises."""
-    return hashlib.sha256(dumps(batch) + save_generators()).digest()
+    generators = save_generators()
+    digest = hashlib.sha256(generators)
+    digest.update(dumps(batch))
+    restore_generators(generators)
+    return digest.digest()

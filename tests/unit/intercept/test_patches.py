@@ -97,6 +97,18 @@ def test_a_target_that_is_gone_is_not_known(module, name):
     assert not Patch(module, name, "self", "stoker.intercept.loader:iterate", "a test").is_known()
 
 
+def test_a_script_may_put_its_own_class_in_the_place_of_torchs(monkeypatch):
+    """A subclass, from which and beside which it goes on deriving."""
+    torchs = torch_loader.DataLoader
+    patches.install(QUIET)
+    own = type("Own", (torchs,), {})
+    monkeypatch.setattr(torch_loader, "DataLoader", own)
+    for base in (own, torchs):
+        assert type("Further", (base,), {}).__mro__[1] is base
+    patches.restore()
+    assert patches.HOOK not in vars(torchs)
+
+
 def test_the_table_owns_every_attribute_that_installing_changes():
     watched = (torch_loader.DataLoader, torch_loader._BaseDataLoaderIter,
                torch_loader._MultiProcessingDataLoaderIter, torch_loader,

@@ -169,6 +169,17 @@ class Iterables(RuleBasedStateMachine):
             del self.workers[slot]
             self.do(self.stream.step(Lost(slot, "killed")), is_replay=True)
 
+    @rule(data=st.data())
+    def die_of_a_state(self, data):
+        """Whatever is in it, a replacement that dies of it is not the last one."""
+        loading = [s for s, w in self.workers.items() if w.inbox and isinstance(w.inbox[0], Reload)]
+        if loading:
+            slot = data.draw(st.sampled_from(sorted(loading)))
+            del self.workers[slot]
+            self.do(self.stream.step(Lost(slot, "killed")), is_replay=True)
+            if slot in self.workers:
+                assert not any(isinstance(action, Reload) for action in self.workers[slot].inbox)
+
     @precondition(lambda self: not self.persistent)
     @rule(how=st.sampled_from(["", "rightly", "wrongly"]))
     def from_now_on_it_saves(self, how):
