@@ -203,7 +203,7 @@ STARTS_AGAIN = [
 def soon(monkeypatch):
     monkeypatch.setattr(saved, "FIRST_SAVE_S", 0.0)
     monkeypatch.setattr(saved, "SAVE_EVERY_S", 0.0)
-    monkeypatch.setattr(saved, "SAVE_FRAC", 1.0)
+    monkeypatch.setattr(saved, "SAVE_FRAC", 1e9)
 
 
 def make(
