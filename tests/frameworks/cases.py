@@ -150,7 +150,7 @@ CASES = (
     ),
     Case(
         framework="HF datasets",
-        what="a table of images, `with_format`, `set_transform`; `IterableDataset` of four shards with a shuffle buffer, `set_epoch`",
+        what="a table of images, `with_format`, `set_transform`; `IterableDataset` of four shards with a shuffle buffer, `set_epoch`; `streaming=True` from JSON lines",
         script="datasets_tables.py",
         needs=("datasets",),
     ),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stoker.clock import now_s
 from stoker.cluster.sizing import machine_nbytes
 from stoker.intercept import in_process, run
 from stoker.intercept.meter import Meter
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from stoker.stream.iterator import StreamOptions
 
 GetIterator = Callable[["DataLoader[Any]"], Any]
+Next = Callable[[Any], Any]
 WhyNot = Callable[["DataLoader[Any]", bool], list[str]]
 MakeIterator = Callable[["DataLoader[Any]", "StreamOptions"], Any]
 
@@ -164,6 +166,36 @@ def _begin_epoch(iterator: Any) -> None:
     trail = iterator._stoker_meter.trail
     if trail is not None:
         trail.begin_epoch()
+
+
+def next_batch(original: Next) -> Next:
+    """_BaseDataLoaderIter.__next__ with a meter around it."""
+
+    @functools.wraps(original)
+    def __next__(self: Any) -> Any:  # noqa: N807  # shows in tracebacks
+        try:
+            meter = self._stoker_meter  # not by __dict__: that makes all later look-ups slower
+        except AttributeError:
+            meter = meet(self, sys._getframe(1))
+            if meter is None:
+                return original(self)
+        if meter.num_left_to_skip:
+            try:
+                batch = original(self)
+            except BaseException:
+                meter.settle()
+                raise
+            meter.num_left_to_skip -= 1
+            return batch
+        asked_s = now_s()
+        try:
+            batch = original(self)
+        finally:
+            meter.look_at_workers(self)
+        meter.delivered(self, batch, asked_s, now_s())
+        return batch
+
+    return __next__
 
 
 def meet(iterator: Any, frame: Any) -> Meter | None:

@@ -7,7 +7,7 @@ import atexit
 import functools
 import sys
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from stoker.clock import now_s
@@ -18,46 +18,12 @@ if TYPE_CHECKING:
     from stoker.report.metrics import LoaderRecord
     from stoker.report.record import Recorder
 
-Next = Callable[[Any], Any]
-
 PROGRESS_EVERY_S = 1.0
 # A look at a batch costs this much. Where torch makes a batch in less than two hundred times that,
 # a look stands for several batches. Measured: benchmarks/many_loaders.py, in-process
 LOOK_S = 30e-6  # with cold caches, as between two batches; 5 with warm ones
 LOOK_FRAC = 0.005
 MAX_TO_SKIP = 255
-
-
-def next_batch(original: Next) -> Next:
-    """_BaseDataLoaderIter.__next__ with a meter around it."""
-
-    @functools.wraps(original)
-    def __next__(self: Any) -> Any:  # noqa: N807  # shows in tracebacks
-        try:
-            meter = self._stoker_meter  # not by __dict__: that makes all later look-ups slower
-        except AttributeError:
-            from stoker.intercept.loader import meet
-
-            meter = meet(self, sys._getframe(1))
-            if meter is None:
-                return original(self)
-        if meter.num_left_to_skip:
-            try:
-                batch = original(self)
-            except BaseException:
-                meter.settle()
-                raise
-            meter.num_left_to_skip -= 1
-            return batch
-        asked_s = now_s()
-        try:
-            batch = original(self)
-        finally:
-            meter.look_at_workers(self)
-        meter.delivered(self, batch, asked_s, now_s())
-        return batch
-
-    return __next__
 
 
 class Meter:

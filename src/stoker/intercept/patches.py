@@ -78,7 +78,7 @@ PATCHES = (
     ),
     Patch(
         _LOADER, "_BaseDataLoaderIter.__next__", "self",
-        "stoker.intercept.meter:next_batch", why="count, time and hash what is delivered",
+        "stoker.intercept.loader:next_batch", why="count, time and hash what is delivered",
     ),
     Patch(
         "torch.utils.data.sampler", "RandomSampler.__iter__", "self",

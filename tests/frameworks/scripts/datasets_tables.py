@@ -1,5 +1,6 @@
 """HF datasets on local files."""
 
+import json
 from pathlib import Path
 
 import datasets
@@ -25,6 +26,16 @@ def make_files(folder: Path) -> list[str]:
     return files
 
 
+def make_lines(folder: Path) -> list[str]:
+    """Four files of JSON lines."""
+    folder.mkdir()
+    files = [folder / f"part{number}.jsonl" for number in range(4)]
+    for number, file in enumerate(files):
+        rows = [{"number": 100 * number + k, "text": "word " * (k % 7)} for k in range(40)]
+        file.write_text("\n".join(json.dumps(row) for row in rows))
+    return [str(file) for file in files]
+
+
 def pairs(samples: list[dict]) -> tuple[torch.Tensor, torch.Tensor]:
     photos = torch.stack([sample["photo"] for sample in samples]).float() / 255
     return photos + 0.1 * torch.randn_like(photos), torch.stack([one["label"] for one in samples])
@@ -42,6 +53,11 @@ def main() -> None:
     for epoch in range(2):
         stream.set_epoch(epoch)
         material.train(DataLoader(stream, collate_fn=pairs, **settings), model, 1)
+    lines = datasets.load_dataset(
+        "json", data_files=make_lines(Path("lines")), split="train", streaming=True
+    )
+    for batch in DataLoader(lines.shuffle(seed=3, buffer_size=20), **settings):
+        material.tell("lines", batch["number"].tolist(), batch["text"][0])
     table.set_transform(lambda rows: {"label": rows["label"]})
     for number, batch in enumerate(DataLoader(table, **settings)):
         material.tell("labels", number, batch["label"].sum())
