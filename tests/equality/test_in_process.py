@@ -366,7 +366,7 @@ def test_a_sampler_that_is_exchanged_between_epochs_is_asked_when_torch_would_as
     check(make, run, why="its sampler cannot be asked ahead")
 
 
-def test_a_peek_between_two_epochs_costs_nothing():
+def test_a_peek_between_two_epochs_does_not_keep_the_loader_here():
     def run(loader):
         for num in (None, 1, None):
             yield from itertools.islice(epochs(loader), num)

@@ -196,9 +196,9 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
         if not look.why_not:
             again = self._watched(Deadline(None))
         self._usual = usual or Usual(self._fetch_s, self._step_s, self._draws)
-        self._fingerprint, self._digest = look.seen, self._digest_of(batch)
+        self._fingerprint = look.seen
         why = again.why_not or self._evidence(look, again, loop_draws).why_here()
-        why = why or self._surprise()
+        why = why or self._surprise(batch)
         if not why and self._driver is None:
             why = self._begin(index, before, self._usual.num_workers(self._options.num_slots))
         if why:
@@ -221,7 +221,9 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
             num_cores=self._options.num_cores,
         )
 
-    def _surprise(self) -> str:
+    def _surprise(self, batch: Any) -> str:
+        """Why others may not make the batches although the evidence is good, or ""."""
+        self._digest = self._digest_of(batch)
         if not self._digest:
             return "its batches cannot be compared"
         if self._draws != self._usual.samples_draw:
