@@ -72,6 +72,7 @@ class Case:
     ceiling: str = ""  # a script that is measured beside the two sides, as "bare"
     watches_memory: bool = False
     stamps_start: bool = False  # pass --started
+    is_alone: bool = False  # measures a part of stoker that plain torch has nothing like
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,6 +187,23 @@ VERIFY = Case(
 )
 
 
+def alone(bar: float, key: str, unit: str, what: str) -> Check:
+    """A number of a case that `is_alone`."""
+    return at_least(bar, key, how=How.VALUE, other="stoker", unit=unit, what=what)
+
+
+LOSSLESS = Case(
+    script="lossless.py",
+    quick_flags=("--num-rounds", "5"),
+    is_alone=True,
+    checks=(
+        alone(3.95, "bytes_ratio", "x", "fewer bytes"),
+        alone(3, "encode_gb_per_s", " GB/s", "encode and verify"),
+        alone(8, "decode_gb_per_s", " GB/s", "decode"),
+    ),
+)
+
+
 def fit_loop(framework: str) -> Case:
     """A case of `frameworks`; both sides have as many workers as there are cores."""
     return Case(
@@ -256,6 +274,11 @@ FIGURES = {
             name="verify",
             work="stoker verify on the demo's script, 50 batches",
             cases=(VERIFY,),
+        ),
+        Figure(
+            name="lossless",
+            work="batches of `images` on a network, coded without loss: bytes, float32 a core",
+            cases=(LOSSLESS,),
         ),
         Figure(
             name="many-loaders",

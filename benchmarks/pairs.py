@@ -67,6 +67,8 @@ def workers_flags(case: Case, tuning: dict[str, dict[int, float]]) -> dict[str, 
 
 
 def one_pair(case: Case, effort: Effort, chosen: dict[str, tuple[str, ...]]) -> Pair:
+    if case.is_alone:
+        return {"stoker": run_case("plain", case, effort)}
     pair = {
         "plain": run_case("plain", case, effort, chosen.get("plain", ())),
         "stoker": run_case(effort.ours, case, effort, chosen.get("stoker", ())),
