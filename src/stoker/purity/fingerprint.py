@@ -50,10 +50,12 @@ CHUNK_NBYTES = 1 << 20  # hashed between two looks at the clock: about 1 ms
 # a list of 50,000 (path, label) pairs takes 12 ms so and 300 ms item by item.
 # Measured: tests/unit/purity/test_fingerprint.py prints both
 NUM_BULK, NUM_PIECE = 64, 4096
+TRAIL_LENGTH = 2000
 LARGE_NBYTES = 16 << 20  # not copied only to be looked at
 _BORING = {
     "__dict__", "__weakref__", "__doc__", "__annotations__", "__module__", "__orig_bases__",
     "__parameters__", "_abc_impl", "__abstractmethods__",
+    "__slotnames__",  # copyreg keeps it there once an instance was pickled
 }  # fmt: skip
 
 
@@ -62,14 +64,18 @@ class Unwatchable(Exception):
 
 
 def fingerprint(
-    roots: dict[str, object], deadline: Deadline, banned: frozenset[str] = frozenset()
+    roots: dict[str, object],
+    deadline: Deadline,
+    banned: frozenset[str] = frozenset(),
+    trail: dict[str, str] | None = None,
 ) -> bytes:
     """16 bytes that change when anything reachable from `roots` changes.
 
     The three global generators are left out: they travel by themselves. banned: global names
-    that no code in reach may use. Raises Unwatchable.
+    that no code in reach may use. trail: is given what was reached, inner things first, each with
+    a digest, to tell where two fingerprints part; TRAIL_LENGTH of them. Raises Unwatchable.
     """
-    walker = _Walker(deadline, banned)
+    walker = _Walker(deadline, banned, {} if trail is None else trail, trail is not None)
     try:
         for name, root in roots.items():
             walker.walk(root, name)
@@ -82,12 +88,26 @@ def fingerprint(
     return walker.digest()
 
 
+def _new_hash() -> "hashlib.blake2b":
+    return hashlib.blake2b(digest_size=16)
+
+
+_CODE = (types.FunctionType, type, types.ModuleType)
+
+
 class _Walker:
-    def __init__(self, deadline: Deadline, banned: frozenset[str]) -> None:
+    def __init__(
+        self, deadline: Deadline, banned: frozenset[str], trail: dict[str, str], has_trail: bool
+    ) -> None:
         self._banned = banned
-        self._hash = hashlib.blake2b(digest_size=16)
+        self._trail = trail
+        self._num_to_trail = TRAIL_LENGTH if has_trail else 0
+        self._hash = _new_hash()  # of the object that is being walked
         self._deadline = deadline
-        self._seen: dict[int, int] = {}
+        self._open: dict[int, int] = {}  # objects that are being walked -> how deep
+        self._digests: dict[tuple[int, bool], bytes] = {}  # of those that were, inside code or not
+        self._numbers: dict[int, int] = {}  # in the order in which the job's own graph meets them
+        self._code_depth = 0  # inside how many functions, classes and modules
         self._keepalive: list[object] = []
         self._walked: set[tuple[int, frozenset[str]]] = set()  # modules, as a function sees them
         self._countdown = 0
@@ -107,16 +127,47 @@ class _Walker:
             self._walk_object(value, kind, path)
 
     def _walk_object(self, value: Any, kind: type, path: str) -> None:
+        """By content, so that a copy looks like the original: what a function reaches by a global
+        is a copy, or is not, where the job was unpickled. Which of the job's own objects are one
+        and the same does count.
+        """
         self._look_at_clock(path)
-        if id(value) in self._seen:
-            self._put(b"again", str(self._seen[id(value)]).encode())
+        me = id(value)
+        if not self._code_depth:
+            self._put(b"again", str(self._numbers.setdefault(me, len(self._numbers))).encode())
+        if me in self._open:
+            self._put(b"cycle", str(len(self._open) - self._open[me]).encode())
             return
-        self._seen[id(value)] = len(self._keepalive)
-        self._keepalive.append(value)  # or its id may come again within this walk
-        self._put(b"o", f"{kind.__module__}.{kind.__qualname__}".encode())
+        seen = me, self._code_depth > 0
+        if seen not in self._digests:
+            self._digests[seen] = self._digest_of(value, kind, path)
+            self._keepalive.append(value)  # or its id may come again within this walk
+        self._hash.update(self._digests[seen])
+
+    def _digest_of(self, value: Any, kind: type, path: str) -> bytes:
+        outer, self._hash = self._hash, _new_hash()
+        self._open[id(value)] = len(self._open)
+        try:
+            self._put(b"o", f"{kind.__module__}.{kind.__qualname__}".encode())
+            self._handle(value, kind, path)
+            digest = self._hash.digest()
+        finally:
+            self._hash = outer
+            del self._open[id(value)]
+        if self._num_to_trail:
+            self._num_to_trail -= 1
+            self._trail[path] = digest[:4].hex()
+        return digest
+
+    def _handle(self, value: Any, kind: type, path: str) -> None:
         for handled, handler in _HANDLERS:
             if isinstance(value, handled):
-                handler(self, value, path)
+                is_code = issubclass(handled, _CODE) if isinstance(handled, type) else False
+                self._code_depth += is_code
+                try:
+                    handler(self, value, path)
+                finally:
+                    self._code_depth -= is_code
                 return
         self._walk_instance(value, kind, path)
 
@@ -288,10 +339,9 @@ class _Walker:
         for owner in value.__mro__:
             if _is_trusted(owner.__module__):
                 continue
-            for name, attribute in vars(owner).items():
-                if name not in _BORING:
-                    self._put(b".", name.encode())
-                    self.walk(attribute, f"{owner.__qualname__}.{name}")
+            for name in sorted(vars(owner).keys() - _BORING):  # unpickled classes order them anew
+                self._put(b".", name.encode())
+                self.walk(vars(owner)[name], f"{owner.__qualname__}.{name}")
 
     def module(self, value: types.ModuleType, path: str) -> None:
         """A module that is itself a value: nobody can tell which of its names are used."""
