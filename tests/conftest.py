@@ -120,7 +120,10 @@ def settle(before: frozenset[int], timeout_s: float = GRACE_S) -> None:
     That is: to reap templates that were told to close and have, and to let go of the pipes by
     which pooled memory watches forked children that may still see it.
     """
+    end_s = time.monotonic() + timeout_s
     wait_until_gone(descendants() - before, timeout_s)
+    while others_zombies(before) and time.monotonic() < end_s:
+        time.sleep(0.02)  # nobody is told when another process reaps its child
     gc.collect()  # what a thread or process held until it ended
     local, forks = (sys.modules.get(f"stoker.{m}") for m in ("cluster.local", "stream.forks"))
     if local is not None and forks is not None:
@@ -147,6 +150,17 @@ def leaks_since(before: Holdings) -> dict[str, object]:
         "shm": now.shm - before.shm,
     }
     return {kind: what for kind, what in found.items() if what}
+
+
+def others_zombies(before: frozenset[int]) -> set[int]:
+    """Processes below this one that have ended and that their own parents must reap."""
+    found = {pid for pid in descendants() - before if state_of(pid) == "Z"}
+    return {pid for pid in found if parent_of(pid) != os.getpid()}
+
+
+def parent_of(pid: int) -> int:
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return int(fields[1]) if fields else 0
 
 
 def state_of(pid: int) -> str:

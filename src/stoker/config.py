@@ -29,6 +29,34 @@ def _count(text: str) -> int:
     raise ConfigError(f"workers: got {text!r}; give a number >= 1")
 
 
+class Span(NamedTuple):
+    """`--workers MIN:MAX`."""
+
+    least: int
+    most: int
+
+    def __str__(self) -> str:
+        return f"{self.least}:{self.most}"
+
+
+def _workers(text: str) -> int | Span:
+    least, colon, most = text.partition(":")
+    if not colon:
+        return _count(text)
+    if least.isdecimal() and most.isdecimal() and int(least) <= int(most) >= 1:
+        return Span(int(least), int(most))
+    raise ConfigError(f"workers: got {text!r}; give a number >= 1, or MIN:MAX with MIN <= MAX")
+
+
+def _cluster(text: str) -> str:
+    host, colon, port = text.removeprefix("ray://").rpartition(":")
+    if text == "auto" or (colon and host and port.isdecimal() and 0 < int(port) < 65536):
+        return text
+    raise ConfigError(
+        f"cluster: got {text!r}; give auto, HOST:PORT, ray://HOST:PORT or processes:N"
+    )
+
+
 def _nbytes(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if match is None:
@@ -55,12 +83,16 @@ class Settings(NamedTuple):
     """
 
     chains: str = "script"
-    workers: int | None = None
+    cluster: str | None = None
+    workers: int | Span | None = None
     memory: int | None = None
     report_json: str | None = None
     hash_batches: bool = False
     quiet: bool = False
     off: bool = False
+    bind: str | None = None
+    no_tls: bool = False
+    allow_mismatch: bool = False
 
     def to_env(self) -> dict[str, str]:
         """The STOKER_* variables that `from_env` turns back into these settings."""
@@ -99,9 +131,15 @@ SETTINGS = (
         "or as if num_workers were N",
     ),
     Setting(
-        "workers", _count, "N",
+        "cluster", _cluster, "ADDRESS",
+        "a Ray cluster whose CPUs make batches too: auto, HOST:PORT or ray://HOST:PORT; "
+        "processes:N is N processes of this machine, to try it",
+    ),
+    Setting(
+        "workers", _workers, "N|MIN:MAX",
         "slots (processes) that `--chains auto`, and batches that draw nothing random, "
-        "may spread over; default: the cores this process may use",
+        "may spread over; default: the cores this process may use. With --cluster: workers to "
+        "ask it for; default: its CPUs, but those of this machine",
     ),
     Setting(
         "memory", _nbytes, "SIZE",
@@ -114,6 +152,18 @@ SETTINGS = (
     Setting("hash_batches", _flag, "", "put a SHA-256 of every delivered batch into the report"),
     Setting("quiet", _flag, "", "no summary and no progress line"),
     Setting("off", _flag, "", "leave every loader to torch; only count, time and hash"),
+    Setting(
+        "bind", str, "ADDRESS",
+        "where workers of a cluster dial this process; default: the interface that reaches it",
+    ),
+    Setting(
+        "no_tls", _flag, "",
+        "send batches unencrypted, for networks that are trusted; on loopback they always are",
+    ),
+    Setting(
+        "allow_mismatch", _flag, "",
+        "use workers whose Python, torch, NumPy or stoker is another version",
+    ),
 )  # fmt: skip
 
 

@@ -1,8 +1,9 @@
 """Every error that stoker raises, on one screen, split by who is to blame.
 
     StokerError
-    +-- ConfigError      you: a flag, variable or table entry that cannot be
-    +-- BrokenGuarantee  us: please report it
+    +-- ConfigError         you: a flag, variable or table entry that cannot be
+    +-- ClusterUnavailable  the world: nobody answers where --cluster says
+    +-- BrokenGuarantee     us: please report it
 
 A dead worker and a failing sample are torch's own RuntimeError and the dataset's own error.
 Each `slug` is a heading in docs/errors.md. Pure.
@@ -19,6 +20,12 @@ class ConfigError(StokerError, ValueError):
     """A setting that cannot be: says which, what was given and what would do."""
 
     slug = "config"
+
+
+class ClusterUnavailable(StokerError):
+    """No cluster answers at the address that was given."""
+
+    slug = "cluster-unavailable"
 
 
 class BrokenGuarantee(StokerError):

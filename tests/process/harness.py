@@ -123,7 +123,10 @@ def marked(mark: str) -> dict[int, str]:
 
 
 def environ_of(entry: Path) -> list[bytes]:
-    return (entry / "environ").read_bytes().split(b"\0")
+    try:
+        return (entry / "environ").read_bytes().split(b"\0")
+    except OSError:  # it has ended
+        return []
 
 
 def under_stoker(*flags: str, quiet: bool = True) -> list[str]:

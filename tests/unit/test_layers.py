@@ -13,11 +13,12 @@ ROOT = Path(stoker.__file__).parent
 MAX_FILES = 8  # of a room, beside its __init__
 ARROWS = {
     "cli": {"proof"},
-    "intercept": {"spare", "stateful", "stream", "report", "order", "cluster", "proof"},
+    "intercept": {"spare", "stateful", "stream", "report", "order", "cluster", "proof", "plane"},
     "proof": {"report"},
     "spare": {"stream", "worker", "order", "purity", "cluster", "wire"},
     "stateful": {"stream", "worker", "wire"},
-    "stream": {"order", "wire", "cluster", "worker"},
+    "stream": {"order", "wire", "cluster", "worker", "plane"},
+    "plane": {"worker", "wire", "cluster", "purity"},
     "cluster": set(),
     "worker": {"order", "wire", "purity"},
     "purity": set(),

@@ -1,7 +1,8 @@
 """`stoker run [flags] -- COMMAND ...`: put the settings into the environment, become COMMAND.
 
 Promise: after exec nothing of this process is left: pid, signals, stdin and exit code are the
-command's own. Exit codes before that: 2 wrong flags or interpreter, 126/127 as a shell's.
+command's own. Exit codes before that: 2 wrong flags or interpreter, 69 no cluster,
+126/127 as a shell's.
 """
 
 import os
@@ -9,9 +10,11 @@ import sys
 from os.path import abspath, basename, dirname, isdir, isfile, join, realpath
 
 from stoker import __version__, config
-from stoker.errors import ConfigError
+from stoker.errors import ClusterUnavailable, ConfigError
 
 WRONG_USE = 2
+NO_CLUSTER = 69
+CLUSTER_ANSWERS_WITHIN_S = 5.0
 CANNOT_EXECUTE = 126
 NOT_FOUND = 127
 _PROBE = "import stoker; print(stoker.__file__); print(stoker.__version__)"
@@ -30,9 +33,14 @@ def main(words: list[str]) -> int:
         check_interpreter(command)
         if settings.report_json is not None:
             _remove_old_reports(settings.report_json)
+        if settings.cluster is not None and not settings.off:
+            check_cluster(settings.cluster)
     except ConfigError as error:
         print(f"stoker: {error}", file=sys.stderr)
         return WRONG_USE
+    except ClusterUnavailable as error:
+        print(f"stoker: {error}", file=sys.stderr)
+        return NO_CLUSTER
     environ = {k: v for k, v in os.environ.items() if not k.startswith("STOKER_")}
     environ |= {config.ARMED: "1", **settings.to_env()}
     return become(command, environ)
@@ -116,6 +124,53 @@ def check_interpreter(command: list[str]) -> None:
             f"{python} imports stoker {found[1]} from {found[0]}, but this is stoker "
             f"{__version__} from {ours}; install the same version in both"
         )
+
+
+def check_cluster(address: str) -> None:
+    """See that --cluster can be served here and that somebody answers there.
+
+    Raises ConfigError where a library is missing, ClusterUnavailable where nobody answers. Whoever
+    answers is asked who it is later, by the process that uses it.
+    """
+    from importlib.util import find_spec
+
+    is_ray = not address.startswith("processes:")
+    needed = ["cloudpickle", "cryptography", "xxhash", *(["ray"] if is_ray else [])]
+    missing = [name for name in needed if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f'--cluster needs {", ".join(missing)}: {sys.executable} -m pip install "stoker[cluster]"'
+        )
+    if is_ray:
+        _knock(_current_cluster() if address == "auto" else address.removeprefix("ray://"))
+
+
+def _current_cluster() -> str:
+    """Where `ray start` on this machine has put its address. Source: Ray 2.60, ray.init."""
+    if os.environ.get("RAY_ADDRESS", "auto") != "auto":
+        return os.environ["RAY_ADDRESS"].removeprefix("ray://")
+    file = join(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
+    try:
+        with open(file, encoding="ascii") as opened:
+            return opened.read().strip()
+    except OSError:
+        raise ClusterUnavailable(
+            "--cluster auto: no Ray runs on this machine; start it with `ray start --head`, or "
+            "name one: --cluster HOST:PORT"
+        ) from None
+
+
+def _knock(address: str) -> None:
+    import socket
+
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), CLUSTER_ANSWERS_WITHIN_S).close()
+    except (OSError, ValueError) as error:
+        raise ClusterUnavailable(
+            f"--cluster: nobody answers at {address} ({error}); start a Ray cluster there, or drop "
+            "--cluster to use this machine"
+        ) from None
 
 
 def interpreter_of(command: list[str]) -> str | None:

@@ -42,6 +42,11 @@ _libc = ctypes.CDLL(None)  # opened before any fork: dlopen takes locks
 Body = Callable[[int, socket.socket], None]
 
 
+def die_with_parent() -> None:
+    """Have this process killed when the thread ends that started it, even while it is stopped."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 class Template:
     """The trainer's handle on its template. See `Cluster` for the calls."""
 
@@ -52,6 +57,7 @@ class Template:
         processes: Sequence[BaseProcess],
         body: Body,
         num_first: int,
+        prepare: Callable[[], None] | None = None,
     ) -> None:
         """Fork the template, which starts as many of workers 0..num_first-1 as there are cores.
 
@@ -59,7 +65,8 @@ class Template:
 
         processes: one never-started Process a chain, as torch would have made them; workers
         beyond use them again;
-        body: what a worker runs, given its slot and its end of the socket.
+        body: what a worker runs, given its slot and its end of the socket;
+        prepare: what the template itself runs first.
         """
         self._owner_pid = os.getpid()
         self.names = [process.name for process in processes]
@@ -84,7 +91,7 @@ class Template:
             for sock in (ours, *self._first):
                 sock.close()
             others = {slot: pair[1] for slot, pair in enumerate(pairs)}
-            _Forker(theirs, processes, body).serve_and_exit(others, num_at_once)
+            _Forker(theirs, processes, body).serve_and_exit(others, num_at_once, prepare)
         theirs.close()
         for _, other in pairs:
             other.close()
@@ -130,6 +137,10 @@ class Template:
     def wait_exit(self, slot: int, deadline: Deadline) -> Exit | None:
         self._listen_until(lambda: slot in self._exits, deadline)
         return self._exits.get(slot)
+
+    def fileno(self) -> int:
+        """Readable when there is news of a worker's end, or of the template's own."""
+        return self._control.fileno()
 
     @property
     def is_gone(self) -> bool:
@@ -266,9 +277,16 @@ class _Forker:
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         self._ignores_children = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
 
-    def serve_and_exit(self, first: dict[int, socket.socket], num_at_once: int) -> NoReturn:
+    def serve_and_exit(
+        self,
+        first: dict[int, socket.socket],
+        num_at_once: int,
+        prepare: Callable[[], None] | None,
+    ) -> NoReturn:
         status = 70
         try:
+            if prepare is not None:
+                prepare()
             if self._ignores_children:  # exit codes would be lost
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             gc.freeze()  # a collection in a worker then touches, and so copies, no old page
@@ -341,7 +359,7 @@ class _Forker:
     ) -> NoReturn:
         code = 1
         try:
-            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            die_with_parent()
             if os.getppid() != self._pid:
                 os._exit(1)
             for other in others.values():

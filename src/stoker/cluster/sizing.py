@@ -53,6 +53,16 @@ def workers_wanted(fetch_s: float, step_s: float, num_slots: int) -> int:
     return max(1, min(num_slots, math.ceil(fetch_s / max(step_s, 1e-9))))
 
 
+def local_slots(num_cores: int, busy_cores: float | None) -> int:
+    """Workers that this machine may have beside the training loop, while others could have them.
+
+    busy_cores: what the loop itself keeps busy while it does not wait for batches; None: not yet
+    known, one is assumed. A quarter of a core is left to share.
+    """
+    busy = 1.0 if busy_cores is None else busy_cores
+    return max(0, math.floor(num_cores - busy + 0.25))
+
+
 def machine_nbytes() -> int:
     """Memory of this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

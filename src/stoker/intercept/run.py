@@ -8,17 +8,20 @@ import atexit
 import os
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stoker.cluster.sizing import usable_cores
 from stoker.config import Settings
 
 if TYPE_CHECKING:
+    from stoker.plane.fleet import Fleet
     from stoker.report.record import Recorder
 
 settings = Settings()
 _recorder: "Recorder | None" = None
-_lock = threading.Lock()  # guards the making of _recorder
+_fleet: "Fleet | None" = None
+_lock = threading.Lock()  # guards the making of _recorder and _fleet
 _said: set[str] = set()
 
 
@@ -45,18 +48,40 @@ def end() -> None:
     if _recorder is not None:
         atexit.unregister(_recorder.finish)
         _recorder.close()
+    if _fleet is not None:
+        _fleet.close()
     _forget()
 
 
 def _forget() -> None:
-    global _recorder
-    _recorder = None
+    global _recorder, _fleet
+    _recorder = _fleet = None
     _said.clear()
 
 
 def slots() -> int:
     """Processes that may make batches: --workers, or as many as `cores`."""
-    return settings.workers or cores()
+    return (
+        settings.workers if isinstance(settings.workers, int) and not settings.cluster else cores()
+    )
+
+
+def fleet() -> "Fleet | None":
+    """The machines that help this process; None where none were asked for, or none can be had."""
+    global _fleet
+    if settings.cluster is None:
+        return None
+    with _lock:
+        if _fleet is None:
+            from stoker.plane.auth import versions
+            from stoker.plane.fleet import Fleet
+
+            asked = settings._asdict() | {"workers": settings.workers and str(settings.workers)}
+            script = sys.modules["__main__"]
+            file = getattr(script, "__file__", None)
+            more = {"versions": versions(), "script": file and str(Path(file).absolute())}
+            _fleet = Fleet(asked | more, say_once)
+        return _fleet
 
 
 def cores() -> int:

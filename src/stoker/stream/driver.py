@@ -21,6 +21,8 @@ from stoker.cluster.base import Exit
 from stoker.cluster.local import Template, reap
 from stoker.cluster.spawned import Spawned
 from stoker.order.reorder import Reorder
+from stoker.plane.fleet import Away, Fleet
+from stoker.plane.ship import ship
 from stoker.stream import forks
 from stoker.stream.events import (
     Action,
@@ -44,9 +46,10 @@ from stoker.stream.events import (
     Start,
     Watched,
 )
+from stoker.stream.helpers import SHIPPER, Helpers
 from stoker.wire.batch_codec import decode, dumps
 from stoker.wire.channel import Channel, ConnectionLost, Frame
-from stoker.wire.frame import INLINE, PLACE, Flag, Kind, pack
+from stoker.wire.frame import INLINE, PLACE, Flag, Kind, pack, pack_begin
 from stoker.wire.slabs import AT_ONCE_NBYTES, Arena, Lender
 from stoker.worker.job import Job
 from stoker.worker.main import main
@@ -66,6 +69,7 @@ class Failed:
     slot: int
     task_id: int
     body: bytes
+    node: str = ""  # where the worker was, if not on this machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,7 @@ class DriverStats:
     wire_nbytes: int = 0  # through sockets
     raw_nbytes: int = 0  # of tensors and arrays delivered
     num_started: int = 0
+    num_away: int = 0  # batches that other machines made
     num_copied: int = 0  # batches copied out because the script holds too much
 
 
@@ -133,8 +138,9 @@ class Driver:
         arena_nbytes: int,
         held_limit_nbytes: int,
         processes: Sequence[BaseProcess] = (),
+        fleet: "Fleet | None" = None,
     ) -> None:
-        """context: how processes are started; processes: with fork, one never-started Process a
+        """fleet: other machines, which may help where workers are forked; context: how processes are started; processes: with fork, one never-started Process a
         chain. held_limit_nbytes: what the script may keep in arenas before further batches are
         copied to ordinary memory; negative: all are, and it is no news."""
         reap()
@@ -159,8 +165,12 @@ class Driver:
         self._slot_of_fd: dict[int, int] = {}
         is_forked = context.get_start_method() == "fork"
         pool = forks.pool
-        self._lenders = [pool.take(arena_nbytes, not is_forked) for _ in range(state.num_slots)]
-        self._lenders.append(None)  # the witness makes no batch
+        self._arena_nbytes = arena_nbytes
+        self._local_lenders = [
+            pool.take(arena_nbytes, not is_forked) for _ in range(state.num_slots)
+        ]
+        # Of each slot's latest worker. The witness makes no batch.
+        self._lenders: dict[int, Lender | None] = dict(enumerate([*self._local_lenders, None]))
         if is_forked:
             self._template: Template | Spawned = Template(
                 processes, self._body_of(job), state.num_chains
@@ -170,18 +180,31 @@ class Driver:
             if self._template.why_no_replacement:
                 state.max_deaths = 1
         self.why_no_replacement = self._template.why_no_replacement
+        self._helpers: Helpers | None = None
+        if fleet is not None and not fleet.is_gone and isinstance(self._template, Template):
+            self._helpers = Helpers(fleet, self._template)
+        if self._helpers is not None:
+            self._poll.register(self._helpers, select.POLLIN)
         forks.watch(self)
         for slot in range(state.num_chains):
             self._start(Start(slot))
         self._rest_deadline: Deadline | None = Deadline(REST_AFTER_S)
 
     def _arena_of(self, slot: int) -> Arena | None:
-        lender = self._lenders[slot]
+        lender = self._local_lenders[slot]
         return None if lender is None else lender.arena
 
     def _body_of(self, job: Job) -> Callable[[int, socket.socket], None]:
-        arenas = [self._arena_of(slot) for slot in range(len(self._lenders))]
-        return lambda slot, sock: main(job, slot, sock, arenas[slot])
+        arenas = [None if lender is None else lender.arena for lender in self._local_lenders]
+        arenas.append(None)
+
+        def body(slot: int, sock: socket.socket) -> None:
+            if slot == SHIPPER:
+                ship(job, sock)
+            else:
+                main(job, slot, sock, arenas[slot])
+
+        return body
 
     # -- the iterator's calls --------------------------------------------------------------------
 
@@ -197,6 +220,9 @@ class Driver:
         """
         reap()
         self._tell_returned()
+        if self._helpers is not None:
+            self._helpers.work.ended()
+            self._hear_helpers()
         if self.prepare is not None:
             self.receive_ready()
         if self._rest_deadline is not None:
@@ -210,6 +236,8 @@ class Driver:
         task_id, batch = taken
         self.taken_id = task_id
         self._do(self.state.taken(task_id))
+        if self._helpers is not None:
+            self._helpers.work.began()
         return batch
 
     def receive_ready(self) -> None:
@@ -237,7 +265,15 @@ class Driver:
 
     def wait_pid(self, slot: int) -> int | None:
         self._start_rest()
-        return self._template.wait_pid(slot, Deadline(EXIT_WAIT_S))
+        return self._cluster_of(slot).wait_pid(slot, Deadline(EXIT_WAIT_S))
+
+    def _cluster_of(self, slot: int) -> "Template | Spawned | Away":
+        helpers = self._helpers
+        return self._template if helpers is None or slot not in helpers.slots else helpers.away
+
+    def node_of(self, slot: int) -> str:
+        """Where the slot's worker is; empty: on this machine."""
+        return "" if self._helpers is None else self._helpers.node_of(slot)
 
     def name_of(self, slot: int) -> str:
         """What multiprocessing calls the worker."""
@@ -245,11 +281,11 @@ class Driver:
 
     def wait_exit(self, slot: int, deadline: Deadline) -> Exit | None:
         self._start_rest()
-        return self._template.wait_exit(slot, deadline)
+        return self._cluster_of(slot).wait_exit(slot, deadline)
 
     def signal(self, slot: int, signum: int) -> None:
         self._start_rest()
-        self._template.signal(slot, signum)
+        self._cluster_of(slot).signal(slot, signum)
 
     def close(self, grace_s: float) -> None:
         """End the workers: ask, wait until each has flushed and left, then terminate, then kill.
@@ -262,19 +298,24 @@ class Driver:
         forks.forget(self)
         self.state.step(Closed())
         self._template.drop_rest()
+        if self._helpers is not None:  # torch joins its workers; nothing of these is here
+            for slot in tuple(self._helpers.slots & self._channels.keys()):
+                self._hang_up(slot)
+            self._helpers.close()
         for channel in self._channels.values():
             channel.finish()
         deadline = Deadline(grace_s)
         at_work = [slot for slot in tuple(self._channels) if not self._drain(slot, deadline)]
         self._template.close(deadline.left_s() or 0.0)
-        for slot, lender in enumerate(self._lenders):
+        for slot, lender in enumerate(self._local_lenders):
             if lender is not None and slot not in at_work:  # else it may yet be written to
                 forks.pool.give(lender)
         forks.look_at_witnesses()
 
     @property
     def lenders(self) -> list[Lender]:
-        return [lender for lender in self._lenders if lender is not None]
+        away = [] if self._helpers is None else self._helpers.lenders
+        return [lender for lender in (*self._local_lenders, *away) if lender is not None]
 
     def abandon(self) -> None:
         """In a forked child: the sockets are the parent's affair."""
@@ -308,7 +349,20 @@ class Driver:
         ready = self._poll.poll(deadline.left_ms())
         for fd, _ in ready:
             self._receive_all_from(self._slot_of_fd.get(fd))
+        if self._helpers is not None:
+            self._hear_helpers()
         return bool(ready)
+
+    def _hear_helpers(self) -> None:
+        """Places on other machines that came or went, and what this one can spare."""
+        helpers = self._helpers
+        assert helpers is not None
+        if helpers.is_gone() and helpers.fd >= 0:
+            self._poll.unregister(helpers.fd)
+            helpers.fd = -1
+        offer = helpers.offer()
+        if offer is not None:
+            self._apply(offer)
 
     def _receive_all_from(self, slot: int | None) -> None:
         """Every frame that has come: poll() does not see what a channel has read already."""
@@ -336,7 +390,7 @@ class Driver:
             batch = self._decode(slot, frame)
             body = self._bodies.pop(header.task_id, b"")
             if header.kind == Kind.FAILURE:
-                batch = Failed(batch, slot, header.task_id, body)
+                batch = Failed(batch, slot, header.task_id, body, self.node_of(slot))
             elif self.prepare is not None:
                 batch = self.prepare(batch)
             free = bool(header.flags & Flag.FREE)
@@ -369,6 +423,7 @@ class Driver:
         if header.blob_offset != INLINE:
             assert lender is not None
             blob = lender.lend(header.blob_offset, header.blob_nbytes)
+        self.stats.num_away += self._helpers is not None and slot in self._helpers.slots
         self.stats.wire_nbytes += len(payload)
         self.stats.raw_nbytes += sum(nbytes for _, nbytes, _ in PLACE.iter_unpack(table))
         self.stats.num_copied += copies and self._held_limit_nbytes >= 0
@@ -443,25 +498,41 @@ class Driver:
                 channel.send(pack(Kind.RETURNED, extra_nbytes=len(extra)), extra)
 
     def _start(self, start: Start) -> None:
-        channel = self._channels[start.slot] = Channel(self._template.start(start.slot))
+        lender: Lender | None
+        if start.away and self._helpers is not None:
+            sock, lender = self._helpers.start(start.slot, self._arena_nbytes)
+        else:
+            sock, lender = self._template.start(start.slot), self._local_lender(start.slot)
+            if self._helpers is not None:
+                self._helpers.stay(start.slot)
+        self._lenders[start.slot] = lender
+        channel = self._channels[start.slot] = Channel(sock)
         self._slot_of_fd[channel.fileno()] = start.slot
         self._poll.register(channel, select.POLLIN)
-        lender = self._lenders[start.slot]
         if lender is not None:
             lender.take_returned()  # the new worker has never heard of them
         lent = lender.lent() if lender is not None else []
-        extra = pickle.dumps((lent, start.point, start.must_greet))
+        extra = pack_begin(lent, pickle.dumps((start.point, start.must_greet)))
         channel.send(pack(Kind.BEGIN, extra_nbytes=len(extra)), extra)
+
+    def _local_lender(self, slot: int) -> Lender | None:
+        return self._local_lenders[slot] if slot < len(self._local_lenders) else None
 
     def _kill(self, slot: int) -> None:
         """End a worker whose state is of no more use."""
         if slot in self._channels:
+            cluster = self._cluster_of(slot)
             self._hang_up(slot)
-            self._template.signal(slot, signal.SIGKILL)
-            self._template.wait_exit(slot, Deadline(EXIT_WAIT_S))
+            if cluster is self._template:  # the others hear of it when they can be reached
+                self._start_rest()  # one that is put off could not be seen to end
+                cluster.signal(slot, signal.SIGKILL)
+                cluster.wait_exit(slot, Deadline(EXIT_WAIT_S))
 
     def _lose(self, slot: int) -> None:
         """A worker closed its socket by itself: it is dead or dying."""
+        if self._cluster_of(slot) is not self._template:
+            self._lose_away(slot)
+            return
         self._hang_up(slot)
         how = self._template.wait_exit(slot, Deadline(EXIT_WAIT_S))
         if how is None:  # alive without a socket, or the template is gone too
@@ -472,11 +543,22 @@ class Driver:
         self._exits[slot] = how
         self._apply(Lost(slot, how))
 
+    def _lose_away(self, slot: int) -> None:
+        """As `_lose`; where the machine or the way to it was lost, no task is to blame."""
+        assert self._helpers is not None
+        away = self._helpers.away
+        self._hang_up(slot)
+        how = away.wait_exit(slot, Deadline(EXIT_WAIT_S)) or Exit(slot, -1, -signal.SIGKILL)
+        self._exits[slot] = how
+        self._apply(Lost(slot, None if away.why_lost(slot) else how))
+
     def _hang_up(self, slot: int) -> None:
         channel = self._channels.pop(slot)
         self._poll.unregister(channel)
         del self._slot_of_fd[channel.fileno()]
         channel.close()
+        if self._helpers is not None:
+            self._helpers.left(slot)
 
     def _drain(self, slot: int, deadline: Deadline) -> bool:
         """Read and drop until the worker has closed its end, or time is over. Whether it has."""

@@ -67,10 +67,22 @@ class Astray:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A slot's worker ended although nobody had asked it to."""
+    """A slot's worker ended although nobody had asked it to. how: None where its machine or the
+    way there was lost, which no task is to blame for."""
 
     slot: int
     how: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """Other machines have unpacked the job. num_places: workers that they may have at once;
+    num_local: workers that this machine may have beside the training loop; fingerprint: of the
+    job at iter(), which theirs is too."""
+
+    num_places: int
+    num_local: int
+    fingerprint: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +97,19 @@ class Closed:
     pass
 
 
-Event = Drawn | Arrived | Ended | Watched | Greeted | Refused | Astray | Lost | Restarted | Closed
+Event = (
+    Drawn
+    | Arrived
+    | Ended
+    | Watched
+    | Greeted
+    | Refused
+    | Astray
+    | Lost
+    | Offered
+    | Restarted
+    | Closed
+)
 
 # -- actions -----------------------------------------------------------------------------------
 
@@ -101,11 +125,13 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start a worker there, from `point` if it can. must_greet: it shall tell its fingerprint."""
+    """Start a worker there, from `point` if it can. must_greet: it shall tell its fingerprint;
+    away: on another machine."""
 
     slot: int
     point: Any = None
     must_greet: bool = False
+    away: bool = False
 
 
 @dataclass(frozen=True, slots=True)

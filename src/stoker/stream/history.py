@@ -38,6 +38,11 @@ class Chain:
     has_forgotten: bool = False  # its tasks begin after `point`, which must be resumed from
     how_lost: Any = None  # for good: nobody can do its tasks
     is_over: bool = False  # its iterable has ended; it gets no more tasks in this epoch
+    is_away: bool = False  # its worker is on another machine
+    is_moving: bool = False  # it goes to another machine at its next good Point
+    num_machines_lost: int = 0  # under its workers, since its last answer
+    num_deaths_away: int = 0  # of its workers on other machines, since its last answer
+    must_stay: bool = False  # on this machine: on others its workers die
     nbytes: int = 0  # of index lists
     _tasks: list[Task] = field(default_factory=list)  # in order; of an iterable: what is owed
     _num_answered: int = 0  # of _tasks; the rest is owed
@@ -61,9 +66,16 @@ class Chain:
         self._tasks.append(task)
         self.nbytes += len(task.body)
 
+    def died_away(self, num_allowed: int) -> None:
+        """Its worker ended on another machine; after so many times it stays on this one."""
+        self.num_deaths_away += 1
+        if self.num_deaths_away >= num_allowed:
+            self.is_away, self.is_moving, self.must_stay = False, False, True
+
     def answered(self) -> None:
         """Its oldest owed task was."""
-        self.num_idle_deaths, self.is_reloading = 0, False
+        self.num_idle_deaths, self.num_machines_lost, self.is_reloading = 0, 0, False
+        self.num_deaths_away = 0
         if self.is_iterable:
             task = self._tasks.pop(0)
             self._body = task.body
@@ -127,8 +139,8 @@ class Chain:
     def replay(self, seeds: list[bytes]) -> list[Action]:
         """Start a worker and have it make what is owed, after what was made. seeds: see Resume."""
         if self.is_iterable:
-            return [Start(self.number), *self._replay_epochs(seeds)]
-        actions: list[Action] = [Start(self.number, self.point)]
+            return [Start(self.number, away=self.is_away), *self._replay_epochs(seeds)]
+        actions: list[Action] = [Start(self.number, self.point, away=self.is_away)]
         epoch = 0
         for k, task in enumerate(self._tasks):
             actions += (Resume(self.number, seed) for seed in seeds[epoch : task.epoch])

@@ -9,6 +9,7 @@ Owner: the thread that iterates.
 import concurrent.futures
 import functools
 import multiprocessing
+import os
 import signal
 import threading
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from torch.utils.data.dataloader import (
 
 from stoker.clock import Deadline
 from stoker.order.plan import may_run_ahead
+from stoker.plane.fleet import Fleet
 from stoker.stream.driver import ENDED, Died, Driver, Failed
 from stoker.stream.open import LEAVE_S, close_at_exit, forget
 from stoker.stream.state import Stream
@@ -87,6 +89,7 @@ class StreamOptions:
     num_slots: int
     arena_nbytes: int  # address space of one worker's arena
     held_limit_nbytes: int
+    fleet: Fleet | None = None  # other machines
 
 
 class StreamIterator(_MultiProcessingDataLoaderIter):
@@ -124,7 +127,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
         context: Any = loader.multiprocessing_context or multiprocessing.get_context()
         is_forked = context.get_start_method() == "fork"
         may_be_free = (
-            options.num_slots > options.num_chains
+            (options.num_slots > options.num_chains or options.fleet is not None)
             and is_forked
             and self._worker_init_fn is None
             and self._in_order
@@ -151,6 +154,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             arena_nbytes=options.arena_nbytes,
             held_limit_nbytes=options.held_limit_nbytes,
             processes=[context.Process(daemon=True) for _ in range(num_to_fork)],
+            fleet=options.fleet,
         )
 
     def _job(self, options: "StreamOptions") -> Job:
@@ -271,9 +275,18 @@ def _reraise(failed: Failed) -> NoReturn:
         failed.wrapper.reraise()
     except Exception as error:
         samples = f", samples {_first_few(loads(failed.body))}" if failed.body else ""
-        error.add_note(f"stoker: worker {failed.slot}, batch {failed.task_id}{samples}")
+        where = f" on {failed.node}" if failed.node else ""
+        error.add_note(f"stoker: worker {failed.slot}{where}, batch {failed.task_id}{samples}")
+        if failed.node and isinstance(error, FileNotFoundError) and _is_file(error.filename):
+            error.add_note(
+                f"stoker: {error.filename} exists on this machine; {failed.node} lacks it"
+            )
         raise
     raise AssertionError("reraise returned")
+
+
+def _is_file(name: object) -> bool:
+    return isinstance(name, (str, bytes)) and os.path.exists(name)  # noqa: PTH110  # may be bytes
 
 
 def death(died: Died, max_deaths: int) -> RuntimeError:

@@ -14,6 +14,7 @@ The state is changed in place: a copy per batch would cost more than the batch.
 Pure: no thread, clock, socket or torch.
 """
 
+import itertools
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
@@ -36,6 +37,7 @@ from stoker.stream.events import (
     Greeted,
     Kill,
     Lost,
+    Offered,
     Refused,
     Restarted,
     Resume,
@@ -54,6 +56,8 @@ LONG_HISTORY_NBYTES = 8 << 20
 # In place of an exit: the world changed, and a worker cannot be brought to where it was.
 BEYOND_HELP = "its worker could not be brought back to where it was"
 MAX_DEATHS = 3  # of workers on one task; then the task is to blame
+# Of them on other machines: what they lack this one may have, so the last try is here.
+MAX_DEATHS_AWAY = MAX_DEATHS - 1
 
 
 class Phase(Enum):
@@ -99,6 +103,9 @@ class Stream:
     _free_held: dict[int, Task] = field(default_factory=dict)  # answered free, not yet taken
     _fingerprint: bytes | None = None  # of the job at iter(); None while nobody asked
     _has_asked: bool = False
+    num_places: int = 0  # workers that other machines may have of this job
+    _num_local: int | None = None  # that this one may, while others help; None: all
+    _num_deaths_away: int = 0  # of workers for free-standing tasks, since the last answer of one
     _story: deque[str] = field(default_factory=lambda: deque(maxlen=32))
 
     def __post_init__(self) -> None:
@@ -178,6 +185,8 @@ class Stream:
                 return self._tell(event, self._astray(slot))
             case Lost(slot, how):
                 return self._tell(event, self._lost(slot, how))
+            case Offered(num_places, num_local, fingerprint):
+                return self._tell(event, self._offered(num_places, num_local, fingerprint))
             case Restarted(seed):
                 return self._tell(event, self._restarted(seed))
             case Closed():
@@ -241,13 +250,16 @@ class Stream:
         if chain.how_lost is not None:
             return GiveUp(task, chain.how_lost)
         chain.asked(task)
-        watch = self.phase is Phase.ASKED
+        watch = self.phase is Phase.ASKED or chain.is_moving
         if not watch:
             chain.last_unwatched_id = task.id
         return Ask(task.chain, task, watch=watch)
 
     def _ask_free(self, task: Task) -> Ask:
-        slot = min(self._free_on, key=lambda s: len(self._free_on[s]))
+        slots = self._free_slots()
+        if task.num_deaths >= MAX_DEATHS_AWAY:
+            slots = [slot for slot in slots if self._is_here(slot)] or slots
+        slot = min(slots, key=lambda s: len(self._free_on[s]))
         self._free_on[slot][task.id] = task
         return Ask(slot, task, free=True)
 
@@ -258,7 +270,9 @@ class Stream:
                 return []  # it crossed with the bar: the task is made again at home
             self._free_held[task_id] = task
             if slot < self.num_chains:
-                self._chains[slot].num_idle_deaths = 0
+                self._chains[slot].num_idle_deaths = self._chains[slot].num_deaths_away = 0
+            elif slot > self.witness_slot:
+                self._num_deaths_away = 0
         else:
             self._home_chain(slot, task_id).answered()
         if task_id >= self._first_id:
@@ -288,7 +302,7 @@ class Stream:
             return []  # then histories stay whole
         self.num_lost += 1
         orphans = list(self._free_on.pop(slot, {}).values())
-        hopeless = [task for task in orphans[:1] if self._blame(task)]
+        hopeless = [task for task in orphans[:1] if how is not None and self._blame(task)]
         orphans = orphans[len(hopeless) :]
         actions: list[Action] = [GiveUp(task, how) for task in hopeless]
         if slot < self.num_chains:
@@ -296,10 +310,13 @@ class Stream:
             if self.phase is Phase.FREE and self._chains[slot].how_lost is None:
                 self._free_on[slot] = {}
         self._extras.discard(slot)
-        if self.phase is Phase.FREE and self._extras:
-            return actions + [self._ask_free(task) for task in orphans]
-        if self.phase in (Phase.ASKED, Phase.FREE) and not self._extras:
+        if slot > self.witness_slot:
+            self._num_deaths_away += how is not None
+            actions += self._hire()
+        elif self.num_chains <= slot < self.num_slots and not self._extras:
             return actions + self._bar("its further workers died", orphans)
+        if self.phase is Phase.FREE:
+            return actions + [self._ask_free(task) for task in orphans]
         return actions
 
     def _astray(self, slot: int) -> list[Action]:
@@ -319,6 +336,11 @@ class Stream:
         if how is not None and self._is_hopeless(chain):
             chain.how_lost = how
             return [GiveUp(task, how) for task in chain.owed]
+        if how is not None and chain.is_away:
+            chain.died_away(MAX_DEATHS_AWAY)
+        chain.num_machines_lost += how is None and chain.is_away
+        if not self.num_places or chain.num_machines_lost >= MAX_DEATHS:
+            chain.is_away = False
         self.num_replayed += chain.num_to_replay()
         return chain.replay(self._seeds)
 
@@ -358,6 +380,12 @@ class Stream:
         if self.is_iterable:
             chain.saved(point)
             return []
+        if chain.is_moving and point.fingerprint == self._fingerprint:
+            chain.point = point
+            self._forget_covered(chain)
+            if not chain.num_to_replay():
+                return self._move(chain)
+        chain.is_moving = chain.is_moving and point.fingerprint == self._fingerprint
         if not chain.has_forgotten or point.fingerprint == self._fingerprint:
             chain.point = point  # else the older one stays: what it covers is no longer known
             self._forget_covered(chain)
@@ -380,13 +408,15 @@ class Stream:
             return []  # looking after each task whether it left a trace would cost too much
         self.phase = Phase.ASKED
         self._extras = set(range(self.num_chains, self.num_slots))
-        return [Start(slot, must_greet=True) for slot in sorted(self._extras)]
+        return [Start(slot, must_greet=True) for slot in sorted(self._extras)] + self._hire()
 
     def _greeted(self, slot: int, fingerprint: bytes, resumed: bool) -> list[Action]:
         if slot < self.num_chains:
             return self._check_resumed(slot, resumed)
         if slot != self.witness_slot and self.phase not in (Phase.ASKED, Phase.FREE):
             return []  # it is being killed
+        if slot > self.witness_slot and fingerprint != self._fingerprint:
+            return self._dismiss([slot])
         if not fingerprint:
             return [Kill(slot)] if slot == self.witness_slot else self._bar("it cannot be watched")
         if self._fingerprint not in (None, fingerprint):
@@ -401,6 +431,9 @@ class Stream:
         chain = self._chains[slot]
         if resumed or not chain.has_forgotten:
             return []
+        if chain.is_away:  # that machine is unlike this one after all
+            chain.is_away = False
+            return self._clean(slot)
         chain.how_lost = chain.how_lost or BEYOND_HELP
         return [Kill(slot), *(GiveUp(task, chain.how_lost) for task in chain.owed)]
 
@@ -442,24 +475,26 @@ class Stream:
     ) -> list[Action]:
         """Home for good. Free tasks not yet answered, and `more`, run at home when they are due.
 
-        moved: the chain whose state a task moves, and that task: what was made elsewhere of
-        the chain's later tasks did not see it, and is made again. It cannot have left, for the
-        task itself has not. dirty: a slot whose worker ran a task that was none of its own.
+        moved: the chain whose state a task moves, and that task. dirty: a slot whose worker ran a
+        task that was none of its own. What was made elsewhere of a chain's later tasks than that
+        one, or than one that is yet to run at home and may move it too, did not see it, and is
+        made again. It cannot have left, for the earlier task itself has not.
         """
         owed = [task for tasks in self._free_on.values() for task in tasks.values()]
-        if moved is not None:
-            chain, moved_id = moved
-            stale = [t for t in self._free_held.values() if t.chain == chain and t.id > moved_id]
-            for task in stale:
-                self.reorder.drop(task.id)
-            owed += stale
+        owed += more or ()
+        first = {} if moved is None else dict([moved])
+        for task in owed:
+            first[task.chain] = min(first.get(task.chain, task.id), task.id)
+        stale = [t for t in self._free_held.values() if t.id > first.get(t.chain, t.id)]
+        for task in stale:
+            self.reorder.drop(task.id)
+        owed += stale
         actions: list[Action] = [Kill(slot) for slot in sorted(self._extras)]
         self.phase, self.why_barred = Phase.BARRED, why
         self._extras, self._free_on, self._free_held = set(), {}, {}
         if dirty is not None:
             actions += self._clean(dirty)
-        tasks = [*owed, *(more or ()), *self._waiting]
-        self._waiting = deque(sorted(tasks, key=lambda task: task.id))
+        self._waiting = deque(sorted([*owed, *self._waiting], key=lambda task: task.id))
         return actions + self._send_due()
 
     def _clean(self, slot: int) -> list[Action]:
@@ -467,6 +502,91 @@ class Stream:
         if slot >= self.num_chains:
             return []
         return [Kill(slot), *self._revive(slot, None)]
+
+    # -- other machines -----------------------------------------------------------------------------
+
+    def _offered(self, num_places: int, num_local: int, fingerprint: bytes) -> list[Action]:
+        """Places came or went, or the training loop leaves this machine more cores, or fewer."""
+        num_more = num_places - self.num_places
+        self.num_places, self._num_local = num_places, num_local
+        self._fingerprint = self._fingerprint or fingerprint
+        if self._fingerprint != fingerprint:  # seen to differ between forks of one process
+            self.num_places = 0
+            return []
+        for chain in self._chains:
+            self._forget_covered(chain)
+        if self.phase in (Phase.ASKED, Phase.FREE):
+            return self._hire()
+        return self._send_away(num_more)
+
+    def _send_away(self, num_more: int) -> list[Action]:
+        """Have chains move where there are more places than here: at once those that lose nothing
+        by it, others at their next Point, if that is good on any machine."""
+        here = [chain for chain in self._chains if not chain.is_away and chain.how_lost is None]
+        num_to_go = len(here) - self._num_to_keep
+        here = [chain for chain in here if not chain.must_stay]
+        crowd = [chain for chain in self._chains if chain.is_away]
+        if len(crowd) > self.num_places - num_more > 0 and num_more > 0:
+            for chain in crowd[-num_more:]:  # to the new places
+                chain.is_moving = not self.is_iterable
+        actions: list[Action] = []
+        for chain in here[::-1][: max(num_to_go, 0)]:
+            if not chain.num_to_replay() and not chain.is_over:
+                actions += self._move(chain)
+            else:
+                chain.is_moving = not self.is_iterable
+        return actions
+
+    @property
+    def _num_to_keep(self) -> int:
+        """Chains for this machine: its share of all that may work at once."""
+        if not self.num_places or self._num_local is None:
+            return self.num_chains
+        num_slots = self._num_local + self.num_places
+        return min(self._num_local, round(self.num_chains * self._num_local / num_slots))
+
+    def _move(self, chain: Chain) -> list[Action]:
+        chain.is_moving = False
+        if not self.num_places:
+            return []
+        chain.is_away = True
+        return [Kill(chain.number), *chain.replay(self._seeds)]
+
+    def _hire(self) -> list[Action]:
+        """As many workers for free-standing tasks as there are places, and no more."""
+        first = self.witness_slot + 1
+        away = [slot for slot in sorted(self._extras) if slot >= first]
+        actions = self._dismiss(away[self.num_places :])
+        if self._num_deaths_away >= MAX_DEATHS:  # with no answer between them: they all would
+            return actions
+        wanted = (slot for slot in itertools.count(first) if slot not in self._extras)
+        for slot in itertools.islice(wanted, max(self.num_places - len(away), 0)):
+            self._extras.add(slot)
+            actions.append(Start(slot, must_greet=True, away=True))
+            if self.phase is Phase.FREE:
+                self._free_on[slot] = {}
+        return actions
+
+    def _dismiss(self, slots: list[int]) -> list[Action]:
+        actions: list[Action] = []
+        for slot in slots:
+            self._extras.discard(slot)
+            orphans = self._free_on.pop(slot, {}).values()
+            actions.append(Kill(slot))
+            actions += [self._ask_free(task) for task in orphans]
+        return actions
+
+    def _free_slots(self) -> list[int]:
+        """Where free-standing tasks may go: where others help, only some of this machine's."""
+        if not self.num_places or self._num_local is None:
+            return list(self._free_on)
+        here = [slot for slot in self._free_on if self._is_here(slot)]
+        spared = set(here[self._num_local :])
+        return [slot for slot in self._free_on if slot not in spared] or list(self._free_on)
+
+    def _is_here(self, slot: int) -> bool:
+        is_away = slot < self.num_chains and self._chains[slot].is_away
+        return slot < self.witness_slot and not is_away
 
     # -- story ------------------------------------------------------------------------------------
 

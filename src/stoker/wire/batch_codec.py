@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.multiprocessing import reductions
 
-from stoker.wire.frame import INLINE, PLACE
+from stoker.wire.frame import INLINE, PLACE, Shape
 from stoker.wire.slabs import Heap, Lender
 from stoker.wire.stream_copy import STREAM_NBYTES, stream_copy
 
@@ -50,10 +50,15 @@ class Encoded(NamedTuple):
     blob: list[bytes | memoryview]
     blob_offset: int
     keepalive: object
+    shown: "Sequence[torch.Tensor | None]" = ()  # for each storage the first tensor that shows it
 
     @property
     def blob_nbytes(self) -> int:
         return sum(len(part) for part in self.blob)
+
+    def shapes(self) -> list[Shape | None]:
+        """What each storage is shown as, to whoever may send it in fewer bytes."""
+        return [None if tensor is None else _shape_of(tensor) for tensor in self.shown]
 
     def inline_parts(self) -> list[bytes | memoryview]:
         """What follows the table in the message itself."""
@@ -83,6 +88,7 @@ class _Pickler(pickle.Pickler):
         super().__init__(file, protocol=5, buffer_callback=_Collector(self.buffers))
         self.dispatch_table = _reducers()
         self.storages: list[torch.UntypedStorage] = []
+        self.shown: list[torch.Tensor | None] = []
         self.ranges: list[list[int]] = []  # bytes of the storage that anything shows
         self._number: dict[int, int] = {}
 
@@ -108,14 +114,21 @@ class _Pickler(pickle.Pickler):
         first, end = 0, storage.nbytes()
         if end >= LARGE_NBYTES:
             first, end = _shown(offset, size, stride, tensor.element_size())
-        number = self._add(storage, first, end)
+        number = self._add(storage, first, end, tensor)
         return number, _DTYPE_NUMBER[tensor.dtype], offset, tuple(size), stride
 
-    def _add(self, storage: torch.UntypedStorage, first: int, end: int) -> int:
+    def _add(
+        self,
+        storage: torch.UntypedStorage,
+        first: int,
+        end: int,
+        tensor: torch.Tensor | None = None,
+    ) -> int:
         number = self._number.get(storage._cdata)
         if number is None:
             number = self._number[storage._cdata] = len(self.storages)
             self.storages.append(storage)
+            self.shown.append(tensor)
             self.ranges.append([first, end])
         elif first < end:
             shown = self.ranges[number]
@@ -123,6 +136,13 @@ class _Pickler(pickle.Pickler):
             shown[0] = first if empty else min(shown[0], first)
             shown[1] = end if empty else max(shown[1], end)
         return number
+
+
+def _shape_of(tensor: torch.Tensor) -> Shape:
+    itemsize = tensor.element_size()
+    strides = tuple(stride * itemsize for stride in tensor.stride())
+    first = int(tensor.storage_offset()) * itemsize
+    return Shape(str(tensor.dtype).removeprefix("torch."), first, tuple(tensor.shape), strides)
 
 
 def _shown(offset: int, size: Sequence[int], stride: Sequence[int], itemsize: int) -> list[int]:
@@ -178,7 +198,7 @@ def encode(batch: object, heap: Heap | None) -> Encoded:
     blob_offset = _move_blob(blob, heap)
     return Encoded(
         b"".join(places), len(pickler.storages), len(pickler.buffers), len(stream),
-        blob, blob_offset, (pickler.storages, pickler.buffers, file),
+        blob, blob_offset, (pickler.storages, pickler.buffers, file), pickler.shown,
     )  # fmt: skip
 
 

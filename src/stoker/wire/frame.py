@@ -5,6 +5,7 @@
 Promise: a frame says its own length; a header of another version is refused. Pure.
 """
 
+import json
 import struct
 from enum import IntEnum
 from typing import NamedTuple
@@ -35,6 +36,7 @@ class Flag(IntEnum):
     QUIET = 1  # TASK: run it, the answer is known
     FREE = 2  # TASK: stands alone; run it on behalf of its chain, leave no trace. BATCH: it did
     POINT = 4  # TASK: the answer shall carry a Point; BATCH: extra holds a Point of this chain
+    SHAPES = 16  # BATCH, from a worker of another machine: extra begins with what its parts show
     STATE = 8  # TASK, RERUN: look at the state after it; BATCH, ENDED: extra holds what was seen
 
 
@@ -85,6 +87,45 @@ def pack(
         )
         + table
     )  # fmt: skip
+
+
+_LENT = struct.Struct("<QQQ")  # offset, nbytes, how many times
+_NUM_LENT = _LENGTH = struct.Struct("<I")
+
+
+def pack_begin(lent: list[tuple[int, int, int]], rest: bytes) -> bytes:
+    """The extra of a BEGIN frame. lent: see `Lender.lent`; rest: for the worker alone."""
+    return b"".join((_NUM_LENT.pack(len(lent)), *(_LENT.pack(*each) for each in lent), rest))
+
+
+def unpack_begin(extra: memoryview) -> tuple[list[tuple[int, int, int]], memoryview]:
+    (num_lent,) = _NUM_LENT.unpack_from(extra)
+    end = _NUM_LENT.size + num_lent * _LENT.size
+    lent = [(a, b, c) for a, b, c in _LENT.iter_unpack(extra[_NUM_LENT.size : end])]
+    return lent, extra[end:]
+
+
+class Shape(NamedTuple):
+    """What a storage is shown as. dtype: torch's name; first, strides: in bytes."""
+
+    dtype: str
+    first: int
+    size: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def pack_shapes(shapes: list[Shape | None]) -> bytes:
+    """What stands before the extra of a frame with Flag.SHAPES, one for each storage."""
+    text = json.dumps(shapes).encode()
+    return _LENGTH.pack(len(text)) + text
+
+
+def unpack_shapes(extra: memoryview) -> tuple[list[Shape | None], int]:
+    """The shapes, and how many bytes of the extra they take."""
+    (nbytes,) = _LENGTH.unpack_from(extra)
+    end = _LENGTH.size + nbytes
+    said = json.loads(bytes(extra[_LENGTH.size : end]))
+    return [None if shape is None else Shape(*shape) for shape in said], end
 
 
 def unpack(data: memoryview, start: int) -> Header:

@@ -57,6 +57,16 @@ class Arena:
         if fd is not None:
             os.close(fd)
 
+    def view(self, offset: int, nbytes: int) -> memoryview:
+        """These bytes; whoever asks knows that nobody gives them away meanwhile."""
+        return memoryview(self._map)[offset : offset + nbytes]
+
+    @property
+    def fd(self) -> int:
+        """Of an arena that can travel."""
+        assert self._fd is not None, "this arena can only be inherited"
+        return self._fd
+
     def extent(self, offset: int, nbytes: int) -> "ctypes.Array[ctypes.c_ubyte]":
         """An object that exports these bytes and lives as long as any view of any view of it.
 

@@ -29,6 +29,7 @@ class Job:
     shared_seed: int | None = None  # of an IterDataPipe
     worker_states: tuple[Any, ...] | None = None  # of a stateful loader: where each chain begins
     may_save: bool = False  # whether a replacement may go on from the iterable's own state
+    tells_shapes: bool = False  # with its batches, for the sake of a network
     make_worker: Callable[..., Any] | None = None  # in place of worker.loop's Worker
 
     @property
@@ -40,10 +41,31 @@ class Job:
         return {
             "dataset": self.dataset,
             "collate_fn": self.collate_fn,
-            "os.environ": dict(os.environ),
-            "working folder": Path.cwd(),
+            "surroundings": _moved_surroundings(),
             "torch's modes": _modes(),
         }
+
+
+_surroundings: tuple[dict[str, str], Path] | None = None
+
+
+def note_surroundings() -> None:
+    """From here on a job reaches only what changes of this process's environment and folder.
+
+    So that two machines can be compared, whose environments and folders are never the same.
+    """
+    global _surroundings
+    _surroundings = dict(os.environ), Path.cwd()
+
+
+def _moved_surroundings() -> object:
+    environ, folder = dict(os.environ), Path.cwd()
+    if _surroundings is None:
+        return environ, folder
+    before, folder_before = _surroundings
+    changed = dict(sorted(environ.items() - before.items()))
+    gone = sorted(before.keys() - environ.keys())
+    return changed, gone, None if folder == folder_before else folder
 
 
 def _modes() -> tuple[object, ...]:

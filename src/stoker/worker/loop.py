@@ -20,7 +20,7 @@ from stoker.clock import Deadline, now_s, thread_cpu_s
 from stoker.purity.fingerprint import Unwatchable, fingerprint
 from stoker.wire.batch_codec import Encoded, encode, loads
 from stoker.wire.channel import Channel, ConnectionLost, Frame
-from stoker.wire.frame import Flag, Header, Kind, pack
+from stoker.wire.frame import Flag, Header, Kind, pack, pack_shapes, unpack_begin
 from stoker.wire.slabs import Arena, Heap
 from stoker.worker.early import Early
 from stoker.worker.job import Job, Point
@@ -175,7 +175,8 @@ class Worker:
             return  # `_wait_frame` will see it too
 
     def _begin(self, frame: Frame) -> None:
-        lent, point, must_greet = pickle.loads(frame.extra)
+        lent, rest = unpack_begin(frame.extra)
+        point, must_greet = pickle.loads(rest)
         self._take_heap(lent)
         state = b""
         if point is not None or must_greet:
@@ -271,6 +272,8 @@ class Worker:
         kind = Kind.FAILURE if isinstance(batch, ExceptionWrapper) else Kind.BATCH
         flags, extra = self._extra(point)
         flags |= Flag.FREE if free else 0
+        if self._job.tells_shapes:
+            flags, extra = flags | Flag.SHAPES, pack_shapes(encoded.shapes()) + extra
         self._send(kind, flags, task_id, chain, encoded, extra)
 
     def _extra(self, point: Point | SavedPoint | None) -> tuple[int, bytes]:

@@ -15,7 +15,7 @@ from stoker.wire.channel import Channel
 from stoker.wire.slabs import Arena
 from stoker.worker.collate import stack_faster
 from stoker.worker.early import Early
-from stoker.worker.job import Job
+from stoker.worker.job import Job, note_surroundings
 from stoker.worker.loop import Worker
 from stoker.worker.patches import give_birth_in, tune_allocator
 
@@ -29,6 +29,8 @@ def main(job: Job, slot: int, sock: socket.socket, arena: Arena | None) -> None:
         torch.multiprocessing._set_thread_name("pt_data_worker")
         torch.set_num_threads(1)
         tune_allocator()
+        if job.num_chains:  # else it is compared with the training process itself
+            note_surroundings()
         worker = (job.make_worker or Worker)(job, chain, Channel(sock), arena)
         early = None
         if job.num_chains:  # else it is to be as the training process is

@@ -42,8 +42,8 @@ def test_flags_end_where_the_command_begins(words, flags, command):
         (["-w", "3", "x"], "unknown flag '-w'"),
         (["--workers"], "--workers needs a value: N"),
         (["--workers", "--", "x"], "--workers needs a value: N"),
-        (["--workers=", "x"], "--workers needs a value: N; it is empty"),
-        (["--workers", "", "x"], "--workers needs a value: N; it is empty"),
+        (["--workers=", "x"], "--workers needs a value: N|MIN:MAX; it is empty"),
+        (["--workers", "", "x"], "--workers needs a value: N|MIN:MAX; it is empty"),
         (["--report-json=", "x"], "--report-json needs a value: FILE; it is empty"),
     ],
 )

@@ -5,12 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker import config
-from stoker.config import SETTINGS, Settings
+from stoker.config import SETTINGS, Settings, Span
 from stoker.errors import ConfigError
 
 TEXTS = {
-    "chains": "7", "workers": "3", "memory": "2G", "report_json": "report.json",
-    "hash_batches": "1", "quiet": "yes", "off": "true",
+    "chains": "7", "cluster": "auto", "workers": "3", "memory": "2G", "report_json": "report.json",
+    "hash_batches": "1", "quiet": "yes", "off": "true", "bind": "10.0.0.1",
+    "no_tls": "1", "allow_mismatch": "1",
 }  # fmt: skip
 
 
@@ -89,12 +90,16 @@ def test_a_report_is_written_where_the_command_was_given(tmp_path, monkeypatch):
     st.builds(
         Settings,
         chains=st.one_of(st.sampled_from(["script", "auto"]), st.integers(1, 10**6).map(str)),
-        workers=st.none() | st.integers(1, 10**6),
+        cluster=st.none() | st.sampled_from(["auto", "10.0.0.1:6379", "ray://head:10001"]),
+        workers=st.none() | st.integers(1, 10**6) | st.builds(Span, st.just(2), st.integers(2, 9)),
         memory=st.none() | st.integers(0, 1 << 50),
         report_json=st.none() | st.sampled_from(["/a/report.json", "/a b/ü=.json"]),
         hash_batches=st.booleans(),
         quiet=st.booleans(),
         off=st.booleans(),
+        bind=st.none() | st.just("10.0.0.1"),
+        no_tls=st.booleans(),
+        allow_mismatch=st.booleans(),
     )
 )
 def test_settings_survive_the_environment(settings):

@@ -27,6 +27,7 @@ from stoker.stream.events import (
     Greeted,
     Kill,
     Lost,
+    Offered,
     Refused,
     Restarted,
     Start,
@@ -58,6 +59,7 @@ class Worker:
     has_run: list[int] = field(default_factory=list)  # not in skip
     skip_until: int = -1
     greeting: object = None
+    away: bool = False  # on another machine
 
 
 class Streams(RuleBasedStateMachine):
@@ -72,17 +74,20 @@ class Streams(RuleBasedStateMachine):
         marking=st.sampled_from([(), (), (1,), (3, 4), (6,), (9, 14), (12,), (13,)]),
         by=st.sampled_from(["drew", "moved"]),
         num_warm=st.sampled_from([2, 3, 1, 0]),
+        num_places=st.sampled_from([0, 0, 1, 3]),
     )
     def begin(
-        self, num_chains, num_extras, prefetch_factor, in_order, may_be_free, marking, by, num_warm
-    ):
+        self, num_chains, num_extras, prefetch_factor, in_order, may_be_free, marking, by, num_warm,
+        num_places=0,
+    ):  # fmt: skip
         self.stream = Stream(
             num_chains=num_chains,
             prefetch_factor=prefetch_factor,
             in_order=in_order,
             num_slots=num_chains + num_extras,
-            may_be_free=may_be_free and num_extras > 0,
+            may_be_free=may_be_free and num_extras + num_places > 0,
         )
+        self.most_places = 0
         self.num_chains, self.prefetch_factor, self.in_order = num_chains, prefetch_factor, in_order
         self.marking, self.by = marking, by
         self.workers = {slot: Worker() for slot in range(num_chains)}
@@ -90,6 +95,8 @@ class Streams(RuleBasedStateMachine):
         self.num_drawn = self.num_left = self.num_before = 0
         self.chain_of = {}
         self.given_up, self.taken, self.never_sent = set(), set(), set()
+        if num_places:
+            self.offer(num_places, 1)
         for _ in range(num_warm):  # towards FREE, where most of the races are
             self.draw_all()
             self.everybody_works(want_point=True)
@@ -106,9 +113,11 @@ class Streams(RuleBasedStateMachine):
                     self.check_ask(action)
                     worker.inbox.append(action)
                     self.chain_of[task.id] = task.chain
-                case Start(slot, point, must_greet):
+                case Start(slot, point, must_greet, away):
                     assert slot not in self.workers, "two workers in one slot"
                     self.workers[slot] = self.newborn(point, must_greet)
+                    self.workers[slot].away = away
+                    assert away or slot <= self.stream.witness_slot
                 case Kill(slot):
                     self.workers.pop(slot, None)
                 case GiveUp(task):
@@ -245,8 +254,20 @@ class Streams(RuleBasedStateMachine):
         slots = self.slots(lambda worker: True)
         if slots:
             slot = data.draw(st.sampled_from(slots))
-            del self.workers[slot]
-            self.do(self.stream.step(Lost(slot, "killed")))
+            is_machine = self.workers.pop(slot).away and data.draw(st.booleans())
+            self.do(self.stream.step(Lost(slot, None if is_machine else "killed")))
+
+    @rule(num_places=st.integers(0, 3), num_local=st.integers(0, 2))
+    def offer(self, num_places, num_local):
+        """Machines come and go; those that go take their workers along."""
+        self.most_places = max(self.most_places, num_places)
+        self.do(self.stream.step(Offered(num_places, num_local, SAME)))
+        if not num_places:
+            for slot in self.slots(lambda worker: worker.away):
+                if slot in self.workers:
+                    del self.workers[slot]
+                    self.do(self.stream.step(Lost(slot, None)))
+            assert not self.slots(lambda worker: worker.away), "nowhere to be"
 
     @rule()
     def restart(self):
@@ -262,7 +283,7 @@ class Streams(RuleBasedStateMachine):
     @invariant()
     def what_is_in_flight_is_bounded(self):
         if hasattr(self, "stream"):
-            num_workers = max(self.num_chains, self.stream.num_slots)
+            num_workers = max(self.num_chains, self.stream.num_slots + self.most_places)
             in_flight = self.num_drawn - self.num_left
             assert in_flight <= self.prefetch_factor * num_workers
 

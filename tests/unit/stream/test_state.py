@@ -14,6 +14,7 @@ from stoker.stream.events import (
     Greeted,
     Kill,
     Lost,
+    Offered,
     Refused,
     Restarted,
     Start,
@@ -335,3 +336,56 @@ def test_the_next_epoch_begins_at_chain_0_with_the_old_debts_still_owed():
     assert stream.reorder.take() is None
     assert [a.slot for a in fill(stream)] == [0, 1, 2]
     assert stream.next_slot == 0
+
+
+# -- other machines ----------------------------------------------------------------------------
+
+
+def away(num_places=2, **kwargs):
+    """A stream whose chains went to other machines as soon as there were places."""
+    stream = make(num_slots=2, **kwargs)
+    fill(stream)
+    stream.step(Offered(num_places, 0, b"same"))
+    assert all(chain.is_away for chain in stream._chains)
+    return stream
+
+
+def starts(actions):
+    return [action.away for action in actions if isinstance(action, Start)]
+
+
+def test_what_kills_its_worker_on_other_machines_has_its_last_try_here():
+    stream = away()
+    assert starts(stream.step(Lost(0, "died"))) == [True]
+    assert starts(stream.step(Lost(0, "died"))) == [False]
+    assert starts(stream.step(Offered(3, 0, b"same"))) == []  # and stays
+    assert not stream._chains[0].is_away
+    assert [a.how for a in stream.step(Lost(0, "died here")) if isinstance(a, GiveUp)]
+
+
+def test_an_answer_between_two_deaths_on_other_machines_makes_them_two_firsts():
+    stream = away()
+    stream.step(Lost(0, "died"))
+    stream.step(Arrived(0, 0, "batch"))
+    assert starts(stream.step(Lost(0, "died"))) == [True]
+
+
+def test_a_free_task_that_kills_workers_on_other_machines_is_made_here():
+    stream = free()
+    hired = {a.slot for a in stream.step(Offered(2, 1, b"same")) if isinstance(a, Start)}
+    fill(stream)
+    deadly = next(iter(stream._free_on[min(hired)].values()))
+    deadly.num_deaths = MAX_DEATHS - 2
+    actions = stream.step(Lost(min(hired), "died"))
+    (slot,) = [a.slot for a in actions if isinstance(a, Ask) and a.task is deadly]
+    assert slot < stream.witness_slot
+
+
+def test_workers_that_die_one_after_another_on_other_machines_are_not_hired_for_ever():
+    stream = free()
+    stream.step(Offered(1, 1, b"same"))
+    for k in range(MAX_DEATHS):
+        (slot,) = [s for s in stream._free_on if s > stream.witness_slot]
+        hired = starts(stream.step(Lost(slot, "died")))
+        assert hired == ([True] if k < MAX_DEATHS - 1 else [])
+    assert starts(stream.step(Offered(2, 1, b"same"))) == []

@@ -1,0 +1,222 @@
+"""Who may speak on the plane: a token that both sides prove, and TLS with the run's certificate.
+
+Promise: nothing that a stranger sends is unpickled or kept; before a peer has proved that it holds
+the token at most HELLO_LIMIT_NBYTES of it are read, as JSON, and only after the proof is checked.
+
+    trainer: version, nonce T
+    worker:  nonce W, hello, HMAC(token, "worker", T, W, hello)
+    trainer: answer, HMAC(token, "trainer", W, T, answer)
+"""
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import socket
+import ssl
+import struct
+from typing import Any, NamedTuple
+
+from stoker.clock import Deadline
+
+MAGIC = b"stoker"
+VERSION = 1  # of the handshake and of the frames after it
+TOKEN_NBYTES = NONCE_NBYTES = MAC_NBYTES = 32
+HELLO_LIMIT_NBYTES = 16 << 10
+_GREETING = struct.Struct(f"<6sH{NONCE_NBYTES}s")
+_LENGTH = struct.Struct("<I")
+
+
+class Stranger(Exception):
+    """The other side did not prove that it belongs to this run, or is refused; says why."""
+
+
+class Pass(NamedTuple):
+    """What a worker needs to dial the trainer. certificate: PEM, what TLS is pinned to; empty: no
+    TLS. Secret: it travels through the cluster's own, authenticated channels only."""
+
+    address: str
+    port: int
+    token: bytes
+    certificate: str = ""
+
+
+def make_token() -> bytes:
+    return secrets.token_bytes(TOKEN_NBYTES)
+
+
+# -- the handshake -----------------------------------------------------------------------------
+
+
+def admit(sock: socket.socket, token: bytes, look: Any) -> dict[str, Any]:
+    """The trainer's side, on a blocking socket, whose timeout is for all of it. Returns the
+    worker's hello.
+
+    look(hello): why this worker is refused although it holds the token; empty: it is not.
+    Raises Stranger; OSError, also on a timeout.
+    """
+    deadline = Deadline(sock.gettimeout())
+    nonce = secrets.token_bytes(NONCE_NBYTES)
+    sock.sendall(_GREETING.pack(MAGIC, VERSION, nonce))
+    theirs = _receive(sock, NONCE_NBYTES, deadline)
+    body = _receive_sized(sock, deadline)
+    mac = _receive(sock, MAC_NBYTES, deadline)
+    if not hmac.compare_digest(mac, _mac(token, b"worker", nonce, theirs, body)):
+        raise Stranger("it does not hold this run's token")
+    hello = json.loads(body)
+    why = look(hello)
+    answer = json.dumps({"refused": why}).encode()
+    proof = _mac(token, b"trainer", theirs, nonce, answer)
+    sock.sendall(_LENGTH.pack(len(answer)) + answer + proof)
+    if why:
+        raise Stranger(why)
+    return dict(hello)
+
+
+def introduce(sock: socket.socket, token: bytes, hello: dict[str, Any]) -> None:
+    """The worker's side, on a blocking socket, whose timeout is for all of it.
+
+    Raises Stranger; OSError, also on a timeout.
+    """
+    deadline = Deadline(sock.gettimeout())
+    magic, version, theirs = _GREETING.unpack(_receive(sock, _GREETING.size, deadline))
+    if magic != MAGIC:
+        raise Stranger("whoever answers there is not stoker")
+    if version != VERSION:
+        raise Stranger(f"the trainer speaks version {version} of the protocol, this is {VERSION}")
+    nonce, body = secrets.token_bytes(NONCE_NBYTES), json.dumps(hello).encode()
+    mac = _mac(token, b"worker", theirs, nonce, body)
+    sock.sendall(nonce + _LENGTH.pack(len(body)) + body + mac)
+    answer = _receive_sized(sock, deadline)
+    proof = _receive(sock, MAC_NBYTES, deadline)
+    if not hmac.compare_digest(proof, _mac(token, b"trainer", nonce, theirs, answer)):
+        raise Stranger("the trainer does not hold this run's token")
+    why = json.loads(answer)["refused"]
+    if why:
+        raise Stranger(why)
+
+
+def _mac(token: bytes, *parts: bytes) -> bytes:
+    """Each part with its length before it: no two lists of parts give the same input."""
+    framed = b"".join(_LENGTH.pack(len(part)) + part for part in parts)
+    return hmac.digest(token, framed, hashlib.sha256)
+
+
+def _receive(sock: socket.socket, nbytes: int, deadline: Deadline) -> bytes:
+    data = bytearray()
+    while len(data) < nbytes:
+        if deadline.is_over():  # a peer that drips a byte now and then is as bad as a silent one
+            raise TimeoutError("timed out in the handshake")
+        sock.settimeout(deadline.left_s())
+        piece = sock.recv(nbytes - len(data))
+        if not piece:
+            raise Stranger("it hung up in the handshake")
+        data += piece
+    return bytes(data)
+
+
+def _receive_sized(sock: socket.socket, deadline: Deadline) -> bytes:
+    (nbytes,) = _LENGTH.unpack(_receive(sock, _LENGTH.size, deadline))
+    if nbytes > HELLO_LIMIT_NBYTES:
+        raise Stranger(f"its hello claims {nbytes} bytes")
+    return _receive(sock, nbytes, deadline)
+
+
+# -- TLS ---------------------------------------------------------------------------------------
+
+
+def make_certificate() -> tuple[str, str]:
+    """A self-signed certificate and its key, both PEM, for one run. Nothing is written."""
+    import datetime
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "stoker")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))  # clocks differ
+        .not_valid_after(now + datetime.timedelta(days=365))
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM).decode()
+    secret = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return pem, secret.decode()
+
+
+def server_context(certificate: str, key: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    fd = os.memfd_create("stoker-key")  # ssl reads files only; this one is nowhere
+    try:
+        os.write(fd, (certificate + key).encode())
+        context.load_cert_chain(f"/proc/self/fd/{fd}")
+    finally:
+        os.close(fd)
+    return context
+
+
+def client_context(certificate: str) -> ssl.SSLContext:
+    """Trusts this one certificate, whatever name it is reached by, and no other."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.load_verify_locations(cadata=certificate)
+    return context
+
+
+def dial(way: Pass, hello: dict[str, Any], timeout_s: float) -> socket.socket:
+    """A connection to the trainer on which both sides have proved the token. Blocking.
+
+    Raises OSError where nobody answers or the certificate is another's (ssl.SSLError); Stranger.
+    """
+    sock = socket.create_connection((way.address, way.port), timeout_s)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if way.certificate:
+            sock = client_context(way.certificate).wrap_socket(sock)
+        introduce(sock, way.token, hello)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+# -- what must be alike --------------------------------------------------------------------------
+
+
+def versions() -> dict[str, str]:
+    """What decides the bits of a batch, and is compared when a worker is admitted."""
+    import platform
+
+    import numpy
+    import torch
+
+    import stoker
+
+    return {
+        "stoker": stoker.__version__,
+        "Python": platform.python_version().rpartition(".")[0],
+        "torch": torch.__version__.partition("+")[0],  # CPU and CUDA builds alike
+        "NumPy": numpy.__version__,
+    }
+
+
+def why_unlike(ours: dict[str, str], theirs: dict[str, Any]) -> str:
+    """The first version that differs, with both; empty where all are alike."""
+    for name, version in ours.items():
+        if theirs.get(name) != version:
+            return f"{name} {theirs.get(name)} there, {version} at the trainer"
+    return ""

@@ -1,0 +1,291 @@
+"""The training process's handle on its receiver, and through it on machines that make batches.
+
+Promise: no call waits for another machine. A receiver that died is a cluster without places: the
+loops go on with this machine's own workers.
+Owner: any thread that iterates; `_lock` guards what they share.
+"""
+
+import atexit
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from stoker.clock import Deadline
+from stoker.cluster.base import Exit
+from stoker.wire.slabs import Arena, Lender
+
+MESSAGE_NBYTES = 64 << 10
+GONE_S = 5.0  # what the receiver may take to end, at exit
+
+
+@dataclass(slots=True)
+class _Life:
+    """The latest worker of a slot. exit: how it ended, once it has."""
+
+    number: int
+    pid: int | None = None
+    node: str = ""
+    exit: Exit | None = None
+    why_lost: str = ""
+
+
+class Away:
+    """One loader's workers on other machines. See `Cluster` for the calls."""
+
+    def __init__(self, fleet: "Fleet", number: int) -> None:
+        self._fleet = fleet
+        self._number = number
+        self._lives: dict[int, _Life] = {}
+        self.num_places = 0  # hosts that have unpacked the job
+        self.fingerprint = b""  # of the job at iter(), once it is packed
+        self.cannot: list[str] = []  # why the job is not served, at all or by some hosts
+
+    def fileno(self) -> int:
+        return self._fleet.fileno()
+
+    def hear(self) -> None:
+        self._fleet.hear()
+
+    def start(self, slot: int, arena_number: int, arena: Arena) -> socket.socket:
+        """A worker somewhere; the socket ends at once where there is no place for it."""
+        ours, theirs = socket.socketpair()
+        before = self._lives.get(slot)
+        life = self._lives[slot] = _Life(before.number + 1 if before else 0)
+        words = ("start", self._number, slot, life.number, arena_number, arena.nbytes)
+        self._fleet.say(words, [theirs.fileno(), arena.fd])
+        theirs.close()
+        return ours
+
+    def signal(self, slot: int, signum: int) -> None:
+        if slot in self._lives:
+            life = self._lives[slot].number
+            self._fleet.say(("signal", self._number, slot, life, int(signum)))
+
+    def wait_pid(self, slot: int, deadline: Deadline) -> int | None:
+        life = self._lives.get(slot)
+        if life is None:
+            return None
+        self._fleet.wait(lambda: life.pid is not None or life.exit is not None, deadline)
+        return life.pid
+
+    def wait_exit(self, slot: int, deadline: Deadline) -> Exit | None:
+        life = self._lives.get(slot)
+        if life is None:
+            return None
+        self._fleet.wait(lambda: life.exit is not None, deadline)
+        return life.exit
+
+    def why_lost(self, slot: int) -> str:
+        """Why a worker is gone that did not end by itself; empty: it did."""
+        return self._lives[slot].why_lost
+
+    def node_of(self, slot: int) -> str:
+        return self._lives[slot].node if slot in self._lives else ""
+
+    def close(self) -> None:
+        self._fleet.close_job(self._number)
+
+    # -- news --------------------------------------------------------------------------------
+
+    def on_packed(self, fingerprint: str) -> None:
+        self.fingerprint = bytes.fromhex(fingerprint)
+
+    def on_places(self, num_places: int) -> None:
+        self.num_places = num_places
+
+    def on_started(self, slot: int, number: int, pid: int, node: str) -> None:
+        life = self._lives.get(slot)
+        if life is not None and life.number == number:
+            life.pid, life.node = pid, node
+
+    def on_ended(self, slot: int, number: int, pid: int, code: int | None, why: str) -> None:
+        life = self._lives.get(slot)
+        if life is not None and life.number == number:
+            life.exit = Exit(slot, pid, -signal.SIGKILL if code is None else code)
+            life.why_lost = why
+
+    def on_receiver_lost(self) -> None:
+        self.on_places(0)
+        for slot, life in self._lives.items():
+            if life.exit is None:
+                self.on_ended(slot, life.number, life.pid or -1, None, "stoker's receiver died")
+
+
+class Fleet:
+    """The receiver of this process. say: told what the user should know."""
+
+    def __init__(self, settings: dict[str, Any], say: Callable[[str], None]) -> None:
+        """Start the receiver. settings: see plane/receiver.py. Raises OSError."""
+        self._say_to_user = say
+        self._owner_pid = os.getpid()
+        self._lock = threading.RLock()  # guards everything below
+        self._heard = threading.Condition(self._lock)
+        self._has_listener = False
+        self._jobs: dict[int, Away] = {}
+        self._next_job = 0
+        self.num_hosts = 0
+        self.num_joined = self.num_lost = 0
+        self._pool: list[tuple[int, Lender]] = []  # arenas that the receiver has mapped
+        self._next_arena = 0
+        self.is_gone = False
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "stoker.plane.receiver"],
+            stdin=theirs.fileno(),
+            stdout=subprocess.DEVNULL,
+            env=_without_stoker(os.environ),
+            start_new_session=True,  # a Ctrl-C is the script's, and so is what comes of it
+        )
+        theirs.close()
+        self._control.send(json.dumps(settings).encode())
+        os.register_at_fork(after_in_child=self._abandon)
+        atexit.register(self.close)
+
+    def fileno(self) -> int:
+        return self._control.fileno()
+
+    def open(self, shipper: socket.socket) -> Away:
+        """A loader whose job is being packed by the process behind `shipper`."""
+        with self._lock:
+            away = self._jobs[self._next_job] = Away(self, self._next_job)
+            self._next_job += 1
+        self.say(("open", away._number), [shipper.fileno()])
+        shipper.close()
+        return away
+
+    def close_job(self, number: int) -> None:
+        if os.getpid() == self._owner_pid and self._jobs.pop(number, None) is not None:
+            self.say(("close", number))
+
+    def take_arena(self, nbytes: int) -> tuple[int, Lender]:
+        """Number and lender of an arena with nothing lent. Raises OSError where the system refuses."""
+        with self._lock:
+            for i, (number, lender) in enumerate(self._pool):
+                lender.take_returned()
+                if not lender.lent():
+                    del self._pool[i]
+                    return number, lender
+            self._next_arena += 1
+            return self._next_arena, Lender(Arena(nbytes, can_travel=True))
+
+    def give_arena(self, number: int, lender: Lender) -> None:
+        with self._lock:
+            self._pool.append((number, lender))
+
+    @property
+    def pool(self) -> list[Lender]:
+        return [lender for _, lender in self._pool]
+
+    # -- the control socket --------------------------------------------------------------------
+
+    def say(self, words: tuple[Any, ...], fds: tuple[int, ...] | list[int] = ()) -> None:
+        with self._lock:
+            if self.is_gone:
+                return
+            try:
+                socket.send_fds(self._control, [json.dumps(words).encode()], fds)
+            except OSError:
+                self._lose()
+
+    def hear(self) -> None:
+        """Take in all that the receiver has said. Never waits."""
+        with self._lock:
+            while not self.is_gone:
+                try:
+                    data = self._control.recv(MESSAGE_NBYTES, socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    return
+                except OSError:
+                    data = b""
+                if not data:
+                    self._lose()
+                    return
+                self._take_in(*json.loads(data))
+
+    def wait(self, is_met: Callable[[], bool], deadline: Deadline) -> None:
+        """Until the condition holds, the receiver is gone, or time is over.
+
+        Of several threads one listens; the others hear from it.
+        """
+        with self._lock:
+            self.hear()
+            while not (is_met() or self.is_gone or deadline.is_over()):
+                if self._has_listener:
+                    self._heard.wait(deadline.left_s())
+                else:
+                    self._listen(deadline)
+
+    def _listen(self, deadline: Deadline) -> None:
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        self._has_listener = True
+        self._lock.release()
+        try:
+            poll.poll(deadline.left_ms())
+        finally:
+            self._lock.acquire()
+            self._has_listener = False
+        self.hear()
+        self._heard.notify_all()
+
+    def _take_in(self, word: str, *rest: Any) -> None:
+        if word in ("packed", "places", "started", "ended"):
+            away = self._jobs.get(rest[0])
+            if away is not None:
+                getattr(away, f"on_{word}")(*rest[1:])
+        elif word == "joined":
+            self.num_hosts, self.num_joined = rest[2], self.num_joined + 1
+        elif word == "lost":
+            self.num_hosts, self.num_lost = rest[3], self.num_lost + 1
+            self._say_to_user(f"{rest[0]} is lost: {rest[2]}; the others go on")
+        elif word == "cannot":
+            where = f" on {rest[1]}" if rest[1] else " on other machines"
+            if rest[0] in self._jobs:
+                self._jobs[rest[0]].cannot.append(rest[2])
+            self._say_to_user(f"a loader is not served{where}: {rest[2]}")
+        elif word == "engine":
+            self._say_to_user(f"no other machine helps: {rest[0]}")
+        elif word == "note":
+            self._say_to_user(rest[0])
+
+    def _lose(self) -> None:
+        """The socket stays: whoever polls it shall find no other under its number."""
+        self.is_gone = True
+        self._say_to_user("no other machine helps any more: stoker's receiver died")
+        for away in self._jobs.values():
+            away.on_receiver_lost()
+
+    def close(self) -> None:
+        """End the receiver, and with it what it asked the cluster for. Idempotent."""
+        if os.getpid() != self._owner_pid:
+            return
+        atexit.unregister(self.close)
+        with self._lock:
+            self.is_gone = True
+            self._control.close()
+        try:
+            self._process.wait(GONE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _abandon(self) -> None:
+        """In a forked child: the receiver shall see the trainer's end, not the child's."""
+        self.is_gone = True
+        self._control.close()
+        self._lock = threading.RLock()
+        self._heard = threading.Condition(self._lock)
+        self._process.returncode = 0  # not the child's to wait for
+
+
+def _without_stoker(environ: Any) -> dict[str, str]:
+    """What the receiver runs is not the user's script."""
+    return {name: value for name, value in environ.items() if not name.startswith("STOKER_")}

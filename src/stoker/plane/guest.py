@@ -1,0 +1,111 @@
+"""A job on a worker's machine: unpacked once in a process that forks its workers.
+
+Promise: each worker begins from the job as it was at iter(), as one on the trainer's machine does;
+whatever the job's code does, the host that serves it goes on.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import socket
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+from stoker.cluster.local import Template
+from stoker.plane.ship import CannotGo, Manifest, unpack
+from stoker.wire.channel import Channel
+from stoker.wire.slabs import Arena
+from stoker.worker.job import Job
+from stoker.worker.main import main
+
+
+class Guest:
+    """The host's handle on one job. `fileno` is readable when there is news: see `wait_ready`."""
+
+    def __init__(self, manifest: Manifest, pieces: list[bytearray], arena_nbytes: int) -> None:
+        """Fork the job's process, which begins to unpack. Raises OSError where it cannot fork."""
+        self._arena_nbytes = arena_nbytes
+        self._news, theirs = socket.socketpair()
+        job: list[Job] = []
+
+        def prepare() -> None:
+            self._news.close()
+            job.append(_unpacked(manifest, pieces, theirs))
+            theirs.close()
+
+        def body(slot: int, sock: socket.socket) -> None:
+            main(job[0], slot, sock, _received_arena(sock, arena_nbytes))
+
+        context = multiprocessing.get_context("fork")
+        processes = [context.Process(daemon=True)]
+        self.template = Template(processes, body, 0, prepare)
+        theirs.close()
+
+    def fileno(self) -> int:
+        return self._news.fileno()
+
+    def wait_ready(self) -> str:
+        """Empty once the job is unpacked; else why it cannot run here."""
+        said = b""
+        while piece := self._news.recv(4096):
+            said += piece
+        self._news.close()
+        return said.decode().removeprefix("ready") if said else "its process died while unpacking"
+
+    def start(self, slot: int) -> tuple[Channel, Arena]:
+        """A worker, whose arena comes with it."""
+        arena = Arena(self._arena_nbytes, can_travel=True)
+        sock = self.template.start(slot)
+        socket.send_fds(sock, [b"\0"], [arena.fd])
+        return Channel(sock), arena
+
+    def close(self) -> None:
+        """End its workers at once: nobody waits for them any more."""
+        self._news.close()
+        self.template.close(0.0)
+
+
+def _unpacked(manifest: Manifest, pieces: list[bytearray], news: socket.socket) -> Job:
+    """Say what came of it, and go where nothing did. Strangers' code runs here: their __setstate__."""
+    try:
+        job = replace(unpack(manifest, pieces), tells_shapes=True)
+        news.sendall(b"ready")
+    except BrokenPipeError:
+        os._exit(0)
+    except CannotGo as error:
+        _leave(news, str(error))
+    except BaseException as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        _leave(news, f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})")
+    return job
+
+
+def _leave(news: socket.socket, why: str) -> NoReturn:
+    with contextlib.suppress(OSError):  # the host wants to know no more
+        news.sendall(why.encode())
+    os._exit(0)
+
+
+def _received_arena(sock: socket.socket, nbytes: int) -> Arena:
+    sock.setblocking(True)
+    _, fds, _, _ = socket.recv_fds(sock, 1, 1)
+    return Arena(nbytes, can_travel=True, fd=fds[0])
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process was stopped (SIGSTOP): it would never answer. Source: proc(5), stat."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        return stat.rpartition(")")[2].split()[0] in "Tt"
+    except (OSError, IndexError):
+        return False
+
+
+def kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,449 @@
+"""The process beside the trainer that hosts dial: batches come in here, and Ray is driven here.
+
+    python -m stoker.plane.receiver      its control socket is file descriptor 0
+
+Promise: the training process pays neither for sockets between machines nor for Ray's threads. Ends
+when the trainer does, in any way, and everything that it asked the cluster for ends with it.
+Threads: "plane" owns every socket but those of peers that have not proved the token yet, which are
+each a thread's own; the main thread owns the engine. Shared: `_inbox` alone.
+"""
+
+import functools
+import json
+import mmap
+import os
+import queue
+import select
+import socket
+import ssl
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from stoker.clock import now_s
+from stoker.cluster.engine import make_engine
+from stoker.plane.auth import (
+    Pass,
+    Stranger,
+    admit,
+    make_certificate,
+    make_token,
+    server_context,
+    why_unlike,
+)
+from stoker.plane.link import BEAT_S, LOST_S, Link, Message, Word
+from stoker.plane.relay import Inlet
+from stoker.wire.channel import Channel, ConnectionLost
+from stoker.wire.lossless import warm
+from stoker.wire.slabs import Arena
+
+HANDSHAKE_S = 5.0
+MAX_STRANGERS = 64  # peers that are shaking hands; more are turned away at once
+MAX_TOLD = 16  # reasons for which somebody was turned away
+ANYWHERE = ("0.0.0.0", "::")  # every interface: hosts must be told one
+MESSAGE_NBYTES = 64 << 10  # of the control socket
+MAX_FDS = 2
+
+
+@dataclass(eq=False)
+class _Job:
+    """A loader's job. parts: by digest; ready: hosts that have unpacked it."""
+
+    number: int
+    manifest: bytes = b""
+    parts: dict[str, memoryview] = field(default_factory=dict)
+    ready: set["_Host"] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
+
+
+@dataclass(eq=False)
+class _Host:
+    link: Link
+    name: str
+    node: str
+    heard_s: float
+    num_heard_nbytes: int = 0
+    lanes: dict[int, "_Lane"] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class _Lane:
+    """One worker. life: counts the workers of its slot."""
+
+    inlet: Inlet
+    host: _Host
+    job: int
+    slot: int
+    life: int
+    pid: int = -1
+    is_wanted: bool = True  # else the trainer hung up, and only asks how it ends
+
+
+class Receiver:
+    """See the module."""
+
+    def __init__(self, control: socket.socket, settings: dict[str, Any]) -> None:
+        self._control = control
+        self._settings = settings
+        self._token = make_token()
+        self._context: ssl.SSLContext | None = None
+        self._listening: socket.socket | None = None
+        self._num_strangers = 0
+        self._told: set[str] = set()  # why workers were turned away
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
+        self._poll = select.poll()
+        self._handlers: dict[int, Callable[[], None]] = {}
+        self._hosts: dict[int, _Host] = {}
+        self._jobs: dict[int, _Job] = {}
+        self._lanes: dict[int, _Lane] = {}
+        self._arenas: dict[int, Arena] = {}
+        self._next_lane = 0
+        self._spoke_s = now_s()
+        self._unsent: set[int] = set()
+        self._unsaid: deque[bytes] = deque()  # to the trainer
+
+    def serve_and_exit(self) -> NoReturn:
+        """The whole process ends with this thread: without it the engine's hosts serve nobody."""
+        try:
+            self._serve()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(70)
+
+    def _serve(self) -> None:
+        self._watch(self._control.fileno(), self._hear_trainer)
+        self._watch(self._wake_fd, self._hear_threads)
+        while True:
+            self._watch_unsent()
+            for fd, _ in self._poll.poll(BEAT_S * 500):
+                handler = self._handlers.get(fd)
+                if handler is not None:
+                    handler()
+            self._look_around()
+
+    def _watch(self, fd: int, handler: Callable[[], None]) -> None:
+        self._poll.register(fd, select.POLLIN)
+        self._handlers[fd] = handler
+
+    def _unwatch(self, fd: int) -> None:
+        self._poll.unregister(fd)
+        del self._handlers[fd]
+        self._unsent.discard(fd)
+
+    def _watch_unsent(self) -> None:
+        """Wait for room only where something waits to be sent."""
+        if self._unsaid:
+            self._say_rest()
+        ends: list[Any] = [host.link for host in self._hosts.values()]
+        ends += [lane.inlet.channel for lane in self._lanes.values()]
+        for end in ends:
+            if end.has_unsent:
+                end.flush()
+        unsent = [(end.fileno(), end.has_unsent) for end in ends]
+        for fd, has_unsent in [*unsent, (self._control.fileno(), bool(self._unsaid))]:
+            if has_unsent != (fd in self._unsent):
+                self._poll.modify(fd, select.POLLIN | (select.POLLOUT if has_unsent else 0))
+                (self._unsent.add if has_unsent else self._unsent.discard)(fd)
+
+    def _look_around(self) -> None:
+        now = now_s()
+        for host in tuple(self._hosts.values()):
+            if host.link.num_received_nbytes != host.num_heard_nbytes:
+                host.num_heard_nbytes, host.heard_s = host.link.num_received_nbytes, now
+            elif now - host.heard_s > LOST_S:
+                self._lose(host, f"it was silent for {LOST_S} s")
+        if now - self._spoke_s > BEAT_S:
+            self._spoke_s = now
+            for host in self._hosts.values():
+                host.link.send(Word.BEAT)
+
+    # -- the engine's thread, and those of strangers ---------------------------------------------
+
+    def _post(self, what: Callable[[], None]) -> None:
+        """Have the owner of the sockets do this."""
+        self._inbox.put(what)
+        os.eventfd_write(self._wake_fd, 1)
+
+    def _hear_threads(self) -> None:
+        os.eventfd_read(self._wake_fd)
+        while not self._inbox.empty():
+            self._inbox.get()()
+
+    def drive_engine(self) -> None:
+        """Connect, listen where the cluster can reach us, and have it start hosts."""
+        try:
+            engine = make_engine(self._settings)
+            address = self._settings["bind"] or engine.address_of_trainer()
+            reached_at = engine.address_of_trainer() if address in ANYWHERE else address
+            listening = socket.create_server((address, 0), backlog=128)
+            way = self._way(reached_at, listening.getsockname()[1])
+            self._post(lambda: self._listen(listening))
+            engine.run(way, lambda text: self._post(lambda: self._say("note", text)))
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            self._post(lambda: self._say("engine", text))
+
+    def _way(self, address: str, port: int) -> dict[str, Any]:
+        """What a host is told. TLS where others could listen."""
+        certificate = ""
+        if not address.startswith("127."):
+            threading.Thread(target=warm, daemon=True).start()  # before the first coded batch
+        if not address.startswith("127.") and not self._settings["no_tls"]:
+            certificate, key = make_certificate()
+            self._context = server_context(certificate, key)
+        way = Pass(address, port, self._token, certificate)
+        return {**way._asdict(), "token": way.token.hex()}
+
+    def _listen(self, listening: socket.socket) -> None:
+        listening.setblocking(False)
+        self._listening = listening
+        self._watch(listening.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        assert self._listening is not None
+        try:
+            sock, _ = self._listening.accept()
+        except OSError:
+            return
+        if self._num_strangers >= MAX_STRANGERS:
+            sock.close()
+            return
+        self._num_strangers += 1
+        threading.Thread(target=self._shake_hands, args=(sock,), daemon=True).start()
+
+    def _shake_hands(self, sock: socket.socket) -> None:
+        try:
+            sock.settimeout(HANDSHAKE_S)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._context is not None:
+                sock = self._context.wrap_socket(sock, server_side=True)
+            hello = admit(sock, self._token, self._why_refused)
+            name, node = str(hello["name"]), str(hello["node"])
+        except Exception as error:  # whatever a stranger does, its place is free again
+            sock.close()
+            why = str(error) if isinstance(error, Stranger) else ""
+            self._post(lambda: self._turned_away(why))
+        else:
+            self._post(lambda: self._welcome(sock, name, node))
+
+    def _why_refused(self, hello: dict[str, Any]) -> str:
+        if self._settings["allow_mismatch"]:
+            return ""
+        return why_unlike(self._settings["versions"], hello)
+
+    def _turned_away(self, why: str) -> None:
+        """Each reason is told once, and not all that a stranger can think of."""
+        self._num_strangers -= 1
+        if why and why not in self._told and len(self._told) < MAX_TOLD:
+            self._told.add(why)
+            self._say("note", f"a worker was turned away: {why}")
+
+    # -- hosts -----------------------------------------------------------------------------------
+
+    def _welcome(self, sock: socket.socket, name: str, node: str) -> None:
+        self._num_strangers -= 1
+        link = Link(sock)
+        host = _Host(link, name, node, now_s())
+        link.room = lambda message: self._room(host, message)
+        self._hosts[link.fileno()] = host
+        self._watch(link.fileno(), lambda: self._hear_host(host))
+        for job in self._jobs.values():
+            if job.manifest:
+                link.send(Word.JOB, job.number, job.manifest)
+        self._say("joined", host.name, host.node, len(self._hosts))
+        self._hear_host(host)  # TLS may have read ahead
+
+    def _room(self, host: _Host, message: Message) -> Any:
+        lane = host.lanes.get(message.lane)
+        if lane is None or not lane.is_wanted or message.kind != Word.FRAME:
+            return None
+        return lane.inlet.room(message)
+
+    def _hear_host(self, host: _Host) -> None:
+        try:
+            while (message := host.link.receive_nowait()) is not None:
+                self._take_in(host, message)
+        except ConnectionLost as error:
+            self._lose(host, str(error))
+        except Exception as error:  # no word of a peer's may end this process
+            self._lose(host, f"it said what nobody of ours says: {error!r}")
+
+    def _take_in(self, host: _Host, message: Message) -> None:
+        lane, job = host.lanes.get(message.lane), self._jobs.get(message.lane)
+        match message.kind:
+            case Word.FRAME if lane is not None and lane.is_wanted:
+                lane.inlet.deliver(message)
+            case Word.WANT if job is not None:
+                for digest in json.loads(bytes(message.head)):
+                    host.link.send(Word.PART, 0, digest.encode(), [job.parts[digest]])
+            case Word.READY if job is not None:
+                job.ready.add(host)
+                self._tell_places(job)
+            case Word.CANNOT if job is not None:
+                if host in job.ready:
+                    job.ready.discard(host)
+                    self._tell_places(job)
+                self._say("cannot", job.number, host.node, bytes(message.head).decode())
+            case Word.STARTED if lane is not None:
+                lane.pid = int(bytes(message.head))
+                self._say("started", lane.job, lane.slot, lane.life, lane.pid, host.node)
+            case Word.ENDED if lane is not None:
+                pid, code = json.loads(bytes(message.head))
+                self._end(lane, pid, code, "")
+
+    def _lose(self, host: _Host, why: str) -> None:
+        if self._hosts.pop(host.link.fileno(), None) is None:
+            return
+        self._unwatch(host.link.fileno())
+        for job in self._jobs.values():
+            if host in job.ready:
+                job.ready.discard(host)
+                self._tell_places(job)
+        for lane in tuple(host.lanes.values()):
+            self._end(lane, lane.pid, None, f"{host.node} was lost: {why}")
+        host.link.close()
+        self._say("lost", host.name, host.node, why, len(self._hosts))
+
+    def _end(self, lane: _Lane, pid: int, code: int | None, why: str) -> None:
+        """A worker is gone. The trainer hears how before it sees that its socket ended."""
+        self._say("ended", lane.job, lane.slot, lane.life, pid, code, why)
+        self._drop(lane)
+
+    def _drop(self, lane: _Lane) -> None:
+        self._hang_up(lane)
+        lane.host.lanes.pop(lane.inlet.lane, None)
+
+    def _hang_up(self, lane: _Lane) -> None:
+        if lane.is_wanted:
+            lane.is_wanted = False
+            del self._lanes[lane.inlet.lane]
+            lane.host.link.drop_body(lane.inlet.lane)
+            self._unwatch(lane.inlet.channel.fileno())
+            lane.inlet.channel.close()
+
+    # -- what the trainer says ---------------------------------------------------------------------
+
+    def _say(self, *words: Any) -> None:
+        """Never waits for the trainer, which may not listen for as long as a validation takes."""
+        self._unsaid.append(json.dumps(words).encode())
+        self._say_rest()
+
+    def _say_rest(self) -> None:
+        try:
+            while self._unsaid:
+                self._control.send(self._unsaid[0], socket.MSG_DONTWAIT)
+                self._unsaid.popleft()
+        except BlockingIOError:
+            return
+        except OSError:
+            os._exit(0)  # Ray sees its driver gone, and ends what it runs
+
+    def _hear_trainer(self) -> None:
+        try:
+            data, fds, _, _ = socket.recv_fds(self._control, MESSAGE_NBYTES, MAX_FDS)
+        except OSError:  # reset: it had not read all when it ended
+            data = b""
+        if not data:
+            os._exit(0)
+        word, *rest = json.loads(data)
+        getattr(self, f"_on_{word}")(*rest, *fds)
+
+    def _on_open(self, number: int, fd: int) -> None:
+        """A job is being packed: its manifest and bytes come through this socket."""
+        job = self._jobs[number] = _Job(number)
+        sock = socket.socket(fileno=fd)
+        threading.Thread(target=self._wait_packed, args=(job, sock), daemon=True).start()
+
+    def _wait_packed(self, job: _Job, sock: socket.socket) -> None:
+        with sock:
+            _, fds, _, _ = socket.recv_fds(sock, 1, 1)
+            said = b"".join(iter(functools.partial(sock.recv, 1 << 16), b""))
+        value: dict[str, Any] = json.loads(said or b'{"cannot": "the process that packed it died"}')
+        if "cannot" in value:
+            self._post(lambda: self._say("cannot", job.number, "", value["cannot"]))
+            return
+        data = memoryview(mmap.mmap(fds[0], 0, prot=mmap.PROT_READ))
+        os.close(fds[0])
+        for (digest, nbytes), start in zip(value["parts"], value["starts"], strict=True):
+            job.parts[digest] = data[start : start + nbytes]
+        self._post(lambda: self._announce(job, said))
+
+    def _announce(self, job: _Job, manifest: bytes) -> None:
+        job.manifest = manifest
+        if job.number in self._jobs:
+            self._say("packed", job.number, json.loads(manifest)["fingerprint"])
+            for host in self._hosts.values():
+                host.link.send(Word.JOB, job.number, manifest)
+
+    def _tell_places(self, job: _Job) -> None:
+        self._say("places", job.number, len(job.ready))
+
+    def _on_start(
+        self, number: int, slot: int, life: int, arena_id: int, nbytes: int, fd: int, arena_fd: int
+    ) -> None:
+        channel = Channel(socket.socket(fileno=fd))
+        if arena_id not in self._arenas:
+            self._arenas[arena_id] = Arena(nbytes, can_travel=True, fd=arena_fd)
+        else:
+            os.close(arena_fd)
+        job = self._jobs.get(number)
+        host = self._least_busy(job) if job is not None else None
+        if host is None:
+            self._say("ended", number, slot, life, -1, None, "no machine is left for it")
+            channel.close()
+            return
+        self._next_lane += 1
+        inlet = Inlet(self._next_lane, channel, self._arenas[arena_id], host.link)
+        lane = _Lane(inlet, host, number, slot, life)
+        self._lanes[inlet.lane] = host.lanes[inlet.lane] = lane
+        host.link.send(Word.START, inlet.lane, json.dumps((number, slot)).encode())
+        self._watch(channel.fileno(), lambda: self._pump(lane))
+
+    def _least_busy(self, job: _Job) -> _Host | None:
+        """The host with the fewest workers of this job, then of all."""
+        return min(
+            job.ready,
+            key=lambda h: (sum(lane.job == job.number for lane in h.lanes.values()), len(h.lanes)),
+            default=None,
+        )
+
+    def _pump(self, lane: _Lane) -> None:
+        try:
+            lane.inlet.pump()
+        except ConnectionLost:  # the trainer hung up: it wants nothing more of this worker
+            lane.host.link.send(Word.HANG_UP, lane.inlet.lane)
+            self._hang_up(lane)
+
+    def _on_signal(self, number: int, slot: int, life: int, signum: int) -> None:
+        for lane in [lane for host in self._hosts.values() for lane in host.lanes.values()]:
+            if (lane.job, lane.slot, lane.life) == (number, slot, life):
+                lane.host.link.send(Word.SIGNAL, lane.inlet.lane, str(signum).encode())
+
+    def _on_close(self, number: int) -> None:
+        self._jobs.pop(number, None)
+        for host in self._hosts.values():
+            for lane in [lane for lane in host.lanes.values() if lane.job == number]:
+                self._drop(lane)
+            host.link.send(Word.FORGET, number)
+
+
+def run() -> None:
+    control = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    data = control.recv(MESSAGE_NBYTES)
+    if not data:
+        return  # the trainer has ended meanwhile
+    receiver = Receiver(control, json.loads(data))
+    threading.Thread(target=receiver.serve_and_exit, name="plane").start()
+    receiver.drive_engine()  # on the main thread: Ray sets signal handlers
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,322 @@
+"""A job as bytes: pickled once, on this machine, for processes on others.
+
+Promise: what is unpickled elsewhere is as spawn would make it, `__main__` by value; large arrays
+and tensors travel beside the stream, each by the hash of its content, so that what a machine has
+need not be sent again. What cannot go says which attribute it is.
+Runs user code (their __reduce__): only in a process that was forked for it.
+"""
+
+import contextlib
+import ctypes
+import io
+import itertools
+import json
+import os
+import pickle
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cloudpickle
+import torch
+import xxhash
+
+from stoker.clock import Deadline
+from stoker.purity.fingerprint import Unwatchable, fingerprint
+from stoker.worker.job import Job, note_surroundings
+
+LARGE_NBYTES = (
+    1 << 20
+)  # smaller buffers stay in the stream: a hash and a message each would cost more
+SEARCH_S = 5.0  # for the attribute that cannot be pickled
+_ALIGN = 64
+
+
+class CannotGo(Exception):
+    """Why a job stays on this machine."""
+
+
+class Part(NamedTuple):
+    """One piece of a job. digest: of its content."""
+
+    digest: str
+    nbytes: int
+
+
+# What belongs to a machine or to the process that serves it, not to the script.
+_OF_THE_MACHINE = {
+    "HOME", "HOST", "HOSTNAME", "LOGNAME", "MAIL", "OLDPWD", "PATH", "PWD", "SHELL", "SHLVL",
+    "TEMP", "TERM", "TMP", "TMPDIR", "USER", "USERNAME", "VIRTUAL_ENV", "_",
+}  # fmt: skip
+_OF_THE_MACHINE_PREFIXES = (
+    "CUDA_", "DBUS_", "DISPLAY", "KUBERNETES_", "LD_", "MALLOC_", "NVIDIA_", "PYTHON", "RAY_",
+    "SLURM", "SSH_", "STOKER_", "XDG_",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What of the script's process a dataset may depend on, beside what it reaches.
+
+    JSON can carry it: it is entered before anything of the script's is imported or unpickled.
+    """
+
+    environ: dict[str, str]
+    folder: str
+    modules_path: list[str]
+    default_dtype: str
+    is_deterministic: bool
+    is_grad_enabled: bool
+
+    @classmethod
+    def now(cls) -> "Surroundings":
+        return cls(
+            {name: value for name, value in os.environ.items() if not _is_of_the_machine(name)},
+            str(Path.cwd()),
+            list(sys.path),
+            str(torch.get_default_dtype()).removeprefix("torch."),
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_grad_enabled(),
+        )
+
+    def enter(self) -> None:
+        """Make this process like the script's, as far as this machine has what that needs."""
+        for name in [name for name in os.environ if not _is_of_the_machine(name)]:
+            if name not in self.environ:
+                del os.environ[name]
+        os.environ.update(self.environ)
+        if Path(self.folder).is_dir():
+            os.chdir(self.folder)
+        here = [f for f in self.modules_path if f not in sys.path and Path(f or ".").exists()]
+        sys.path[:0] = here
+        torch.set_default_dtype(getattr(torch, self.default_dtype))
+        if torch.are_deterministic_algorithms_enabled() != self.is_deterministic:
+            torch.use_deterministic_algorithms(self.is_deterministic)  # imports for 3 s
+        torch.set_grad_enabled(self.is_grad_enabled)
+
+
+def _is_of_the_machine(name: str) -> bool:
+    return name in _OF_THE_MACHINE or name.startswith(_OF_THE_MACHINE_PREFIXES)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A job on its way. parts: the stream, then the buffers; starts: where each lies in the memfd
+    that they come in. fingerprint, trail: of the job at iter(), on the trainer's machine."""
+
+    fingerprint: str
+    trail: dict[str, str]
+    surroundings: Surroundings
+    parts: tuple[Part, ...]
+    starts: tuple[int, ...]
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> "Manifest":
+        value = json.loads(data)
+        parts = tuple(Part(*part) for part in value["parts"])
+        looks = value["fingerprint"], value["trail"]
+        surroundings = Surroundings(**value["surroundings"])
+        return cls(*looks, surroundings, parts, tuple(value["starts"]))
+
+
+# -- on the trainer's machine --------------------------------------------------------------------
+
+
+def ship(job: Job, sock: socket.socket) -> None:
+    """Be the process that packs a job: send the manifest and the bytes, or why there are none."""
+    try:
+        manifest, fd = _packed(job)
+    except CannotGo as error:
+        _send(sock, json.dumps({"cannot": str(error)}).encode())
+        return
+    _send(sock, manifest.to_json(), fd)
+    os.close(fd)
+
+
+def _send(sock: socket.socket, line: bytes, *fds: int) -> None:
+    with contextlib.suppress(OSError):  # the receiver is gone, or wants it no more
+        socket.send_fds(sock, [b"\0"], fds)
+        sock.sendall(line)
+
+
+def _packed(job: Job) -> tuple[Manifest, int]:
+    """The manifest and a memfd with the parts. Raises CannotGo."""
+    note_surroundings()
+    trail: dict[str, str] = {}
+    try:
+        looks = fingerprint(job.reachable(), Deadline(None), trail=trail)
+    except Unwatchable as error:
+        raise CannotGo(f"its state cannot be compared between machines: {error}") from None
+    buffers: list[memoryview] = []
+    try:
+        stream = dumps(job, buffers)
+    except Exception as error:
+        raise CannotGo(why_not_picklable(job.dataset, "dataset", error)) from None
+    pieces = [memoryview(stream), *buffers]
+    parts = tuple(Part(xxhash.xxh3_128_hexdigest(piece), piece.nbytes) for piece in pieces)
+    starts = [0, *itertools.accumulate(-(-p.nbytes // _ALIGN) * _ALIGN for p in parts)][:-1]
+    manifest = Manifest(looks.hex(), trail, Surroundings.now(), parts, tuple(starts))
+    fd = os.memfd_create("stoker-job", os.MFD_CLOEXEC)
+    for offset, piece in zip(starts, pieces, strict=True):
+        _write_all(fd, piece, offset)
+    return manifest, fd
+
+
+def _write_all(fd: int, piece: memoryview, offset: int) -> None:
+    while piece.nbytes:
+        num_written = os.pwrite(fd, piece, offset)
+        piece, offset = piece[num_written:], offset + num_written
+
+
+class _Packer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+    """Functions and classes of `__main__` by value; plain tensors as buffers, shared as they are."""
+
+    def __init__(self, file: io.BytesIO, buffers: list[memoryview]) -> None:
+        super().__init__(file, protocol=5, buffer_callback=_Large(buffers))
+        self._storages: dict[int, torch.UntypedStorage] = {}  # or one wrapper each would be pickled
+
+    def reducer_override(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is torch.Tensor and _is_plain(value):
+            storage = value.untyped_storage()
+            storage = self._storages.setdefault(storage._cdata, storage)
+            place = int(value.storage_offset()), tuple(value.shape), value.stride()
+            return _tensor, (storage, value.dtype, *place)
+        if kind is torch.UntypedStorage and value.device.type == "cpu":
+            return _storage, (pickle.PickleBuffer(_bytes_of(value)),)
+        return super().reducer_override(value)
+
+
+class _Large:
+    """Takes large buffers out of the stream; True keeps one in it."""
+
+    def __init__(self, buffers: list[memoryview]) -> None:
+        self._buffers = buffers
+
+    def __call__(self, buffer: pickle.PickleBuffer) -> bool:
+        view = buffer.raw()
+        if view.nbytes < LARGE_NBYTES:
+            return True
+        self._buffers.append(view)
+        return False
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return (
+        tensor.layout is torch.strided
+        and tensor.device.type == "cpu"
+        and not tensor.requires_grad
+        and not tensor.is_quantized
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+        and not tensor.__dict__
+    )
+
+
+def _bytes_of(storage: torch.UntypedStorage) -> bytearray | memoryview:
+    if not storage.nbytes():
+        return bytearray()
+    array = (ctypes.c_ubyte * storage.nbytes()).from_address(storage.data_ptr())
+    return memoryview(array).cast("B")
+
+
+def _storage(data: Any) -> torch.UntypedStorage:
+    view = memoryview(data)
+    if not view.nbytes:
+        return torch.UntypedStorage(0)
+    if view.readonly:  # it was small, and is in the stream
+        view = memoryview(bytearray(view))
+    return torch.frombuffer(view, dtype=torch.uint8).untyped_storage()
+
+
+def _tensor(
+    storage: torch.UntypedStorage, dtype: torch.dtype, offset: int, size: Any, stride: Any
+) -> torch.Tensor:
+    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, offset, size, stride)
+
+
+def dumps(value: object, buffers: list[memoryview]) -> bytes:
+    """The stream; large buffers are appended to `buffers`. Raises what pickling raises."""
+    file = io.BytesIO()
+    _Packer(file, buffers).dump(value)
+    return file.getvalue()
+
+
+def why_not_picklable(value: object, name: str, error: Exception) -> str:
+    """Which attribute of a job cannot be pickled, as far as it is found in time.
+
+    error: what pickling the whole raised.
+    """
+    path, culprit, last = name, value, error
+    deadline = Deadline(SEARCH_S)
+    while not deadline.is_over():
+        for more, inner in _inside(culprit):
+            failure = _failure(inner)
+            if failure is not None:
+                path, culprit, last = path + more, inner, failure
+                break
+        else:
+            break
+    kind = type(culprit)
+    what = getattr(culprit, "__qualname__", f"{kind.__module__}.{kind.__qualname__}")
+    return f"{path}: {what} cannot be pickled: {type(last).__name__}: {last}"
+
+
+def _failure(value: object) -> Exception | None:
+    try:
+        dumps(value, [])
+    except Exception as error:
+        return error
+    return None
+
+
+def _inside(value: Any) -> Iterator[tuple[str, object]]:
+    """What a value holds, each with how it is written behind the value's own name."""
+    if isinstance(value, dict):
+        yield from ((f"[{key!r}]", item) for key, item in value.items())
+    elif isinstance(value, (list, tuple)):
+        yield from ((f"[{i}]", item) for i, item in enumerate(value))
+    elif hasattr(value, "__closure__"):
+        names = value.__code__.co_freevars
+        for name, cell in zip(names, value.__closure__ or (), strict=True):
+            yield f"'s {name}", cell.cell_contents
+        for name in value.__code__.co_names:
+            if name in value.__globals__ and value.__module__ == "__main__":
+                yield f"'s {name}", value.__globals__[name]
+    else:
+        yield from ((f".{name}", item) for name, item in getattr(value, "__dict__", {}).items())
+
+
+# -- on the worker's machine ---------------------------------------------------------------------
+
+
+def unpack(manifest: Manifest, pieces: Sequence[bytearray]) -> Job:
+    """The job of a manifest's parts, in surroundings like the script's. The buffers become its
+    arrays' own memory.
+
+    Raises what unpickling raises, and CannotGo where the job is not what it is at the trainer's:
+    its modules here are others, or were changed by the script.
+    """
+    manifest.surroundings.enter()
+    job = pickle.loads(pieces[0], buffers=pieces[1:])
+    assert isinstance(job, Job)
+    note_surroundings()
+    trail: dict[str, str] = {}
+    if fingerprint(job.reachable(), Deadline(None), trail=trail).hex() != manifest.fingerprint:
+        raise CannotGo(_where_they_part(manifest.trail, trail))
+    return job
+
+
+def _where_they_part(theirs: dict[str, str], ours: dict[str, str]) -> str:
+    """What is not the same on two machines: the innermost thing that differs."""
+    what = next((path for path, digest in theirs.items() if ours.get(path) != digest), "the job")
+    return (
+        f"{what} is not there what it is at the trainer (another version of a module, or a global "
+        "of one that the script has changed)"
+    )

@@ -1,0 +1,98 @@
+"""One loader's share of other machines: where its workers are there, and what this one can spare.
+
+Owner: the thread that iterates.
+"""
+
+import socket
+
+from stoker.clock import now_s, process_cpu_s
+from stoker.cluster.local import Template
+from stoker.cluster.sizing import local_slots, usable_cores
+from stoker.plane.fleet import Away, Fleet
+from stoker.stream.events import Offered
+from stoker.wire.slabs import Lender
+
+SHIPPER = 1 << 20  # the template's slot of the process that packs the job
+# What the loop uses is told again after this much of its own work.
+MEASURE_S = 1.0
+
+
+class Work:
+    """What the training loop uses of this machine between two batches."""
+
+    def __init__(self) -> None:
+        self.busy_cores: float | None = None
+        self._began: tuple[float, float] | None = None
+        self._wall_s = self._cpu_s = 0.0
+
+    def began(self) -> None:
+        """The loop has its batch."""
+        self._began = now_s(), process_cpu_s()
+
+    def ended(self) -> None:
+        """It wants the next one."""
+        if self._began is None:
+            return
+        wall_s, cpu_s = self._began
+        self._began = None
+        self._wall_s += now_s() - wall_s
+        self._cpu_s += process_cpu_s() - cpu_s
+        if self._wall_s >= MEASURE_S:
+            self.busy_cores = self._cpu_s / self._wall_s
+            self._wall_s = self._cpu_s = 0.0
+
+
+class Helpers:
+    """See the module. template: of the loader; it forks the process that packs the job."""
+
+    def __init__(self, fleet: Fleet, template: Template) -> None:
+        self._fleet = fleet
+        self.away: Away = fleet.open(template.start(SHIPPER))
+        self.fd = fleet.fileno()
+        self.slots: set[int] = set()  # whose latest worker is there
+        self.work = Work()
+        self._arenas: dict[int, tuple[int, Lender]] = {}
+        self._offered: tuple[int, int] | None = None
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def is_gone(self) -> bool:
+        return self._fleet.is_gone
+
+    @property
+    def lenders(self) -> list[Lender]:
+        return [lender for _, lender in self._arenas.values()]
+
+    def offer(self) -> Offered | None:
+        """What there is, if that is news."""
+        self._fleet.hear()
+        if not self.away.fingerprint:
+            return None
+        num_local = local_slots(usable_cores(), self.work.busy_cores)
+        offered = self.away.num_places, num_local
+        if offered == self._offered:
+            return None
+        self._offered = offered
+        return Offered(*offered, self.away.fingerprint)
+
+    def start(self, slot: int, arena_nbytes: int) -> tuple[socket.socket, Lender]:
+        number, lender = self._fleet.take_arena(arena_nbytes)
+        self._arenas[slot] = number, lender
+        self.slots.add(slot)
+        return self.away.start(slot, number, lender.arena), lender
+
+    def left(self, slot: int) -> None:
+        """Nobody writes to the slot's arena any more."""
+        if slot in self._arenas:
+            self._fleet.give_arena(*self._arenas.pop(slot))
+
+    def node_of(self, slot: int) -> str:
+        return self.away.node_of(slot) if slot in self.slots else ""
+
+    def stay(self, slot: int) -> None:
+        """The slot's worker is here again."""
+        self.slots.discard(slot)
+
+    def close(self) -> None:
+        self.away.close()

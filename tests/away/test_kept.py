@@ -1,0 +1,3 @@
+"""tests/equality/test_kept.py, on other machines."""
+
+from tests.equality.test_kept import *  # noqa: F403

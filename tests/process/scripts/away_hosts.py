@@ -1,0 +1,36 @@
+"""What a script may ask of stoker's other machines; nothing, and at once, under plain Python."""
+
+import os
+
+PATIENCE_S = 60.0
+
+
+def tell(line):
+    os.write(int(os.environ["TELL_FD"]), f"{line}\n".encode())
+
+
+def wait_for_hosts(iterator, num_hosts):
+    """Until so many hosts have unpacked the loader's job; its chains go there if they can."""
+    driver = getattr(iterator, "_driver", None)
+    if driver is not None and num_hosts:
+        from stoker.clock import Deadline
+
+        helpers = driver._helpers
+        away = helpers.away
+        helpers._fleet.wait(
+            lambda: away.num_places >= num_hosts or bool(away.cannot), Deadline(PATIENCE_S)
+        )
+        driver._hear_helpers()
+
+
+def num_away(iterator):
+    """Batches that hosts made; None under plain Python."""
+    driver = getattr(iterator, "_driver", None)
+    return None if driver is None else driver.stats.num_away
+
+
+def is_on_a_host():
+    """Whether dataset code runs in a process of a host's."""
+    import sys
+
+    return "stoker.plane.guest" in sys.modules

@@ -1,0 +1,150 @@
+"""Iterates over loaders as it is told on stdin, and tells when it has: one order a line.
+
+open NAME KIND NUM_BATCHES   iter() of a new loader
+hosts NAME N                 wait until N hosts have unpacked its job
+take NAME N                  N more batches; tells how many hosts made so far
+until_away NAME N            batches until hosts have made N in all
+state NAME                   tells phase, batches that hosts made, chains lost and replayed
+rest NAME                    all that is left; tells the digest of the whole epoch
+drop NAME                    forget the iterator
+Every order is answered by one line that begins with the order.
+"""
+
+import hashlib
+import os
+import random
+import sys
+import time
+
+import numpy
+import torch
+from away_hosts import is_on_a_host, num_away, tell, wait_for_hosts
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+BATCH = 4
+WORKERS = 4
+SAMPLE_S = 0.008  # of waiting, as for storage
+
+
+class Draws(Dataset):
+    """Random numbers from all three global generators: portable."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, index):
+        time.sleep(SAMPLE_S)
+        drawn = torch.tensor([random.random(), numpy.random.random()])
+        return index, torch.cat([drawn, torch.rand(3)])
+
+
+class Own(Draws):
+    """From a generator of its own: not portable, must be made again."""
+
+    def __init__(self, size):
+        super().__init__(size)
+        self.generator = torch.Generator().manual_seed(7)
+
+    def __getitem__(self, index):
+        time.sleep(SAMPLE_S)
+        return index, torch.rand(3, generator=self.generator)
+
+
+class Nothing(Draws):
+    """No random numbers, large samples: fans out."""
+
+    def __getitem__(self, index):
+        time.sleep(SAMPLE_S)
+        return index, torch.full((3, 40_000), float(index))
+
+
+class Stream(IterableDataset):
+    def __init__(self, size):
+        self.size = size
+
+    def __iter__(self):
+        me = get_worker_info()
+        for index in range(me.id, self.size, me.num_workers):
+            time.sleep(SAMPLE_S)
+            yield index, torch.rand(3)
+
+
+class DiesOnHosts(Draws):
+    """Its code ends every process that is not on the trainer's machine."""
+
+    def __getitem__(self, index):
+        if is_on_a_host() and index > BATCH * WORKERS:
+            os._exit(9)
+        return super().__getitem__(index)
+
+
+class DiesOnHostsFree(Nothing):
+    def __getitem__(self, index):
+        if is_on_a_host():
+            os._exit(9)
+        return super().__getitem__(index)
+
+
+KINDS = {
+    "draws": Draws,
+    "own": Own,
+    "nothing": Nothing,
+    "iterable": Stream,
+    "dies": DiesOnHosts,
+    "dies-free": DiesOnHostsFree,
+}
+
+
+class Epoch:
+    def __init__(self, kind, num_batches):
+        torch.manual_seed(len(kind))
+        is_map = kind != "iterable"
+        more = {"shuffle": True} if is_map else {}
+        dataset = KINDS[kind](num_batches * BATCH)
+        self.iterator = iter(DataLoader(dataset, BATCH, num_workers=WORKERS, **more))
+        self.digest = hashlib.sha256()
+        self.num = 0
+
+    def take(self, num):
+        for _ in range(num):
+            self.add(next(self.iterator))
+
+    def add(self, batch):
+        index, values = batch
+        self.digest.update(index.numpy().tobytes() + values.numpy().tobytes())
+        self.num += 1
+
+    def until_away(self, num):
+        while num_away(self.iterator) is not None and num_away(self.iterator) < num:
+            self.take(1)
+
+    def rest(self):
+        for batch in self.iterator:
+            self.add(batch)
+        return f"{self.num} {self.digest.hexdigest()}"
+
+    def state(self):
+        state = self.iterator._driver.state
+        return f"{state.phase.name} {num_away(self.iterator)} {state.num_lost} {state.num_replayed}"
+
+
+epochs = {}
+for line in sys.stdin:
+    order, name, *rest = line.split()
+    numbers = [int(word) for word in rest if word.isdecimal()]
+    said = ""
+    if order == "open":
+        epochs[name] = Epoch(rest[0], *numbers)
+    elif order == "hosts":
+        wait_for_hosts(epochs[name].iterator, *numbers)
+    elif order == "drop":
+        del epochs[name]
+    else:
+        try:
+            said = getattr(epochs[name], order)(*numbers) or ""
+        except RuntimeError as error:
+            said = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    tell(f"{order} {name} {said}")

@@ -1,0 +1,423 @@
+"""`--cluster`: whatever dies, wherever, batches are plain torch's and nothing is left behind.
+
+Hosts are real processes that dial the trainer over TCP; a test stops and kills them while they make
+batches, at moments that it orders (scripts/away_orders.py), so that every run can be repeated.
+"""
+
+import contextlib
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import FAILED, state_of, wait_until_gone
+from tests.process.harness import Finished, Running, marked, started, under_stoker
+
+NUM_HOSTS = 3
+AWAY = under_stoker(f"--cluster=processes:{NUM_HOSTS}")
+ORDERS = [sys.executable, "away_orders.py"]
+KINDS = ("draws", "own", "nothing", "iterable")
+LONG = ("draws:200", "own:60")  # kind and number of batches
+NUM_BATCHES = {"draws": 60, "own": 48, "nothing": 160, "iterable": 48, "dies-free": 160}
+MIDDLE = {"draws": 16, "own": 16, "nothing": 80, "iterable": 16}
+GONE_WITHIN_S = 10.0  # of processes on machines that are asked over a network
+KNOWN_WITHIN_S = 3.0  # that a process is stopped: the epoch goes on without it
+REST_WITHIN_S = 12.0  # of four epochs at once, on a crowded machine; 1 to 3 s on an idle one
+
+
+# -- who is who --------------------------------------------------------------------------------
+
+
+def children(pid: int) -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += [int(child) for child in (task / "children").read_text().split()]
+    return sorted(found)
+
+
+def receiver(running: Running) -> int:
+    found = [pid for pid, what in marked(running.mark).items() if "plane.receiver" in what]
+    assert len(found) == 1, marked(running.mark)
+    return found[0]
+
+
+def hosts(running: Running) -> list[int]:
+    return children(receiver(running))
+
+
+def chains_of(host: int) -> list[int]:
+    """Processes that run the dataset's code, by the forker of each job."""
+    return [chain for job in children(host) for chain in children(job)]
+
+
+def chains(running: Running) -> list[int]:
+    return [chain for host in hosts(running) for chain in chains_of(host)]
+
+
+def one_chain_of_each_job(running: Running) -> list[int]:
+    """Over all hosts: a chain of the first job, one of the second..."""
+    by_job: dict[int, list[int]] = {}
+    for host in hosts(running):
+        for number, job in enumerate(children(host)):
+            by_job.setdefault(number, []).extend(children(job))
+    return [found[0] for found in by_job.values() if found]
+
+
+# -- a script that takes orders --------------------------------------------------------------------
+
+
+class Trainer:
+    """A script under way that iterates as it is told."""
+
+    def __init__(self, running: Running) -> None:
+        self.running = running
+
+    def order(self, words: str) -> str:
+        self.running.say(words)
+        order, name = words.split()[:2]
+        return self.running.wait_for(f"{order} {name}")
+
+    def open(self, *names: str, num_hosts: int = NUM_HOSTS) -> None:
+        for name in names:
+            kind, _, num = name.partition(":")
+            self.order(f"open {name} {kind} {num or NUM_BATCHES.get(name, 48)}")
+        for name in names:
+            self.order(f"hosts {name} {num_hosts}")
+
+    def to_the_middle(self, *names: str) -> None:
+        """A part of each epoch, and until hosts have made some of it."""
+        for name in names:
+            self.order(f"take {name} {MIDDLE.get(name, 16)}")
+            self.order(f"until_away {name} 4")
+
+    def rest(self, *names: str) -> dict[str, str]:
+        digests = {}
+        for name in names:
+            digests[name] = self.order(f"rest {name}")
+            self.order(f"drop {name}")
+        return digests
+
+    def end(self) -> Finished:
+        assert self.running.process.stdin is not None
+        self.running.process.stdin.close()
+        return ended(self.running)
+
+
+def ended(running: Running) -> Finished:
+    running.process.wait(120)
+    left = running.leftovers(GONE_WITHIN_S)
+    assert left == {}
+    return running.finish()
+
+
+@contextlib.contextmanager
+def trainer(folder: Path, prefix: list[str]) -> Iterator[Trainer]:
+    with started([*prefix, *ORDERS], folder, stdin=None) as running:
+        yield Trainer(running)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Digest of every epoch under plain Python."""
+    names = (*KINDS, *LONG, "dies", "dies-free")
+    with trainer(tmp_path_factory.mktemp("plain"), []) as one:
+        one.open(*names)
+        return one.rest(*names)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind() -> None:
+    """In place of the one of tests/conftest.py: here a trainer outlives a test, its hosts come and
+    go, and `ended` looks for what each has left."""
+
+
+class Shared:
+    """One trainer and its hosts for several tests; a new one after a test that failed."""
+
+    def __init__(self, factory: pytest.TempPathFactory) -> None:
+        self._factory = factory
+        self._stack = contextlib.ExitStack()
+        self.trainer: Trainer | None = None
+
+    def get(self) -> Trainer:
+        if self.trainer is None:
+            folder = self._factory.mktemp("ours")
+            self.trainer = self._stack.enter_context(trainer(folder, AWAY))
+        return self.trainer
+
+    def stop(self) -> None:
+        self._stack.close()
+        self.trainer = None
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    made = Shared(tmp_path_factory)
+    yield made
+    if made.trainer is not None:
+        result = made.trainer.end()
+        assert (result.returncode, result.left_files()) == (0, []), result.stderr
+        assert "Traceback" not in result.stderr
+    made.stop()
+
+
+@pytest.fixture
+def ours(shared: Shared, request: pytest.FixtureRequest) -> Iterator[Trainer]:
+    given = shared.get()
+    yield given
+    if request.node.stash.get(FAILED, True):
+        print(given.running.read("stderr"))
+        shared.stop()
+
+
+# -- faults ----------------------------------------------------------------------------------------
+
+SEED = 1234  # of the victims
+NUM_KILLS = 10
+
+
+def kill(*pids: int) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+def kill_a_chain_of_each_job(running: Running) -> None:
+    victims = one_chain_of_each_job(running)
+    assert len(victims) == len(KINDS)
+    kill(*victims)
+
+
+def kill_a_host(running: Running) -> None:
+    busy = [host for host in hosts(running) if chains_of(host)]
+    kill(busy[0])
+
+
+def kill_all_jobs_of_a_host(running: Running) -> None:
+    """The processes that unpacked the jobs and fork their chains."""
+    busy = [host for host in hosts(running) if chains_of(host)]
+    kill(*children(busy[0]))
+
+
+def kill_all_hosts(running: Running) -> None:
+    kill(*hosts(running))
+
+
+FAULTS = {
+    "a chain of each job": kill_a_chain_of_each_job,
+    "all jobs of a host": kill_all_jobs_of_a_host,
+    "a host": kill_a_host,
+    "all hosts": kill_all_hosts,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_killing_changes_no_batch(plain, ours, fault):
+    ours.open(*KINDS)
+    ours.to_the_middle(*KINDS)
+    before = hosts(ours.running)
+    FAULTS[fault](ours.running)
+    assert ours.rest(*KINDS) == {kind: plain[kind] for kind in KINDS}
+    if FAULTS[fault] in (kill_a_host, kill_all_hosts):
+        assert hosts(ours.running) != before
+
+
+def stop_a_chain_of_each_job(running: Running) -> list[int]:
+    return one_chain_of_each_job(running)
+
+
+def stop_a_host(running: Running) -> list[int]:
+    return [host for host in hosts(running) if chains_of(host)][:1]
+
+
+@pytest.mark.parametrize("victims", [stop_a_chain_of_each_job, stop_a_host])
+def test_what_is_stopped_is_not_waited_for(plain, ours, victims: Callable[[Running], list[int]]):
+    ours.open(*KINDS)
+    ours.to_the_middle(*KINDS)
+    stopped = victims(ours.running)
+    assert stopped
+    began_s = time.monotonic()
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        assert ours.rest(*KINDS) == {kind: plain[kind] for kind in KINDS}
+        took_s = time.monotonic() - began_s
+    finally:
+        for pid in stopped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+    wait_until_gone(frozenset(stopped), GONE_WITHIN_S)
+    assert [pid for pid in stopped if state_of(pid) not in ("", "Z")] == []
+    ours.open("draws")  # and all hosts serve again
+    assert ours.rest("draws") == {"draws": plain["draws"]}
+    assert took_s < KNOWN_WITHIN_S + REST_WITHIN_S
+
+
+@pytest.mark.parametrize("kind", ["draws", "nothing"])
+def test_a_host_that_comes_back_is_used_in_the_same_epoch(plain, ours, kind):
+    ours.open(kind)
+    ours.to_the_middle(kind)
+    before = hosts(ours.running)
+    kill_a_host(ours.running)
+    ours.order(f"take {kind} 8")
+    ours.order(f"hosts {kind} {NUM_HOSTS}")
+    ours.order(f"take {kind} 16")
+    (new,) = set(hosts(ours.running)) - set(before)
+    assert chains_of(new) != []
+    assert ours.rest(kind) == {kind: plain[kind]}
+
+
+@pytest.mark.parametrize("kind", ["dies", "dies-free"])
+def test_what_dies_on_every_host_goes_on_here(plain, ours, kind):
+    ours.open(kind)
+    assert ours.rest(kind) == {kind: plain[kind]}
+
+
+def test_kills_by_a_seed(plain, ours):
+    """One random victim every few batches: a chain on a host, or a host."""
+    rng = random.Random(SEED)
+    ours.open(*LONG)
+    ours.to_the_middle(*LONG)
+    for _ in range(NUM_KILLS):
+        ours.order(f"take {LONG[0]} {rng.randint(12, 20)}")
+        ours.order(f"take {LONG[1]} {rng.randint(2, 4)}")
+        victims = [*hosts(ours.running), *chains(ours.running)]
+        kill(rng.choice(victims))
+    phase, num_away, num_lost, _ = ours.order(f"state {LONG[0]}").split()
+    assert (phase, int(num_away) > 20, int(num_lost) > 1) == ("BARRED", True, True)
+    assert ours.rest(*LONG) == {name: plain[name] for name in LONG}
+
+
+def test_a_stopped_host_does_not_outlive_the_trainer(plain, tmp_path):
+    with trainer(tmp_path, AWAY) as one:
+        one.open("draws")
+        one.to_the_middle("draws")
+        (stopped,) = stop_a_host(one.running)
+        os.kill(stopped, signal.SIGSTOP)
+        one.running.signal(signal.SIGKILL)
+        assert ended(one.running).returncode == -signal.SIGKILL
+
+
+def test_an_epoch_outlives_the_receiver(plain, tmp_path):
+    """And leaves nothing. Whatever is opened later is served by this machine alone."""
+    with trainer(tmp_path, AWAY) as one:
+        one.open(*KINDS)
+        one.to_the_middle(*KINDS)
+        everyone = frozenset([*hosts(one.running), *chains(one.running)])
+        kill(receiver(one.running))
+        assert one.rest(*KINDS) == {kind: plain[kind] for kind in KINDS}
+        wait_until_gone(everyone, GONE_WITHIN_S)
+        assert [pid for pid in everyone if state_of(pid) not in ("", "Z")] == []
+        one.open("draws", num_hosts=0)
+        assert one.rest("draws") == {"draws": plain["draws"]}
+        result = one.end()
+    assert result.returncode == 0, result.stderr
+    assert result.left_files() == []
+    assert "Traceback" not in result.stderr
+
+
+# -- ends --------------------------------------------------------------------------------------------
+
+# end -> (argument of the script, what to send, to the group?, exit code); of those that end in
+# silence plain Python is not asked
+ENDS = {
+    "success": ("end", None, False, 0),
+    "exception": ("raise", None, False, 1),
+    "sys.exit": ("sys.exit", None, False, 3),
+    "Ctrl-C": ("wait", signal.SIGINT, True, -signal.SIGINT),
+    "SIGTERM": ("next", signal.SIGTERM, False, -signal.SIGTERM),
+    "kill -9": ("next", signal.SIGKILL, False, -signal.SIGKILL),
+}
+
+
+def shm() -> set[str]:
+    return {entry.name for entry in Path("/dev/shm").iterdir()}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_every_end_is_as_plain_and_leaves_nothing(tmp_path, end):
+    argument, number, group, returncode = ENDS[end]
+    command = [sys.executable, "away_ends.py", argument]
+    before = shm()
+    with started([*under_stoker("--cluster=processes:1"), *command], tmp_path, stdin=None) as ours:
+        assert int(ours.wait_for("in the loop")) >= 8
+        assert len(hosts(ours)) == 1
+        assert chains(ours) != []
+        result = go_on(ours, number, group)
+    assert result.returncode == returncode, result.stderr
+    assert result.left_files() == []
+    assert shm() == before
+    said = "", ""
+    if argument != "next":
+        with started(command, tmp_path / "plain", stdin=None) as plain:
+            expected = go_on(plain, number, group)
+        assert expected.returncode == returncode
+        said = expected.stdout, expected.stderr
+    assert (result.stdout, result.stderr) == said
+
+
+def go_on(running: Running, number: int | None, group: bool) -> Finished:
+    running.say("go on")
+    running.wait_for("goes on")
+    if number is not None:
+        running.signal(number, group=group)
+    return ended(running)
+
+
+# -- loaders -----------------------------------------------------------------------------------------
+
+SCENARIOS = [
+    "persistent", "left in the middle", "two in turn", "dropped", "prefetch 1", "prefetch 8",
+    "out of order", "timeout kept", "timeout passed", "dicts", "tuples", "strings", "worker_init_fn",
+    "ValueError", "its own error",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[str]]]:
+    """What every scenario printed under plain Python and under stoker; then, who made batches."""
+    folder = tmp_path_factory.mktemp("loaders")
+    command = [sys.executable, "away_loaders.py"]
+    prefix = under_stoker("--cluster=processes:2")
+    theirs = started(command, folder / "plain")
+    with theirs as plain, started([*prefix, *command], folder / "ours") as ours:
+        results = [ended(ours), ended(plain)]
+        while ours._hear(1.0):  # until nobody holds the pipe
+            continue
+        away = dict(x.removeprefix("away ").split(": ") for x in ours.heard if "away" in x)
+    assert [result.returncode for result in results] == [0, 0], results[0].stderr
+    assert results[0].left_files() == []
+    return [by_scenario(results[1].stdout), by_scenario(results[0].stdout), away]
+
+
+def by_scenario(printed: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for line in printed.splitlines():
+        scenario, _, rest = line.partition(": ")
+        found.setdefault(scenario, []).append(rest)
+    return found
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_loader_cannot_tell(both, scenario):
+    plain, ours, away = both
+    assert ours[scenario] == plain[scenario]
+    assert away[scenario] not in ("0", "None")
+
+
+def test_a_file_that_only_the_trainer_sees(both):
+    """Arrives as what it is, with the traceback of the worker that looked for it."""
+    plain, ours, _ = both
+    assert plain["its file"] == ["48"]
+    text = "\n".join(ours["its file"])
+    assert text.startswith(
+        "FileNotFoundError Caught FileNotFoundError in DataLoader worker process"
+    )
+    assert "away_loaders.py" in text
+    assert "in __getitem__" in text
+    assert "/proc/self/fd/200" in text
