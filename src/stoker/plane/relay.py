@@ -22,12 +22,14 @@ from stoker.wire.frame import (
     HEADER,
     INLINE,
     PLACE,
+    WIRE_NBYTES,
     Flag,
     Header,
     Kind,
     Shape,
     pack,
     pack_begin,
+    pack_wire,
     unpack,
     unpack_begin,
     unpack_shapes,
@@ -201,6 +203,10 @@ class Inlet:
         parts, frame = _split(message.head)
         header = unpack(frame, 0)
         payload = frame[HEADER.size :]
+        if header.kind in (Kind.BATCH, Kind.FAILURE):  # they also tell what they took to come here
+            payload = memoryview(pack_wire(payload, message.head.nbytes + message.body_nbytes))
+            extra_nbytes = header.extra_nbytes + WIRE_NBYTES
+            header = header._replace(flags=header.flags | Flag.WIRE, extra_nbytes=extra_nbytes)
         if not parts:
             self.channel.send(HEADER.pack(*header), payload)
             return
@@ -278,7 +284,10 @@ def _as_array(view: memoryview, shape: Shape) -> np.ndarray[Any, Any] | None:
     dtype = np.dtype(_DTYPES.get(shape.dtype, shape.dtype)) if shape.dtype in _KNOWN else None
     if dtype is None or math.prod(shape.size) * dtype.itemsize != view.nbytes:
         return None
-    return np.ndarray(shape.size, dtype, view, 0, shape.strides)
+    try:
+        return np.ndarray(shape.size, dtype, view, 0, shape.strides)
+    except ValueError:  # strides by which it shows some of it twice
+        return None
 
 
 _DTYPES = {"bfloat16": "float16"}  # of the same width: an encoder looks at bits

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 VERSION = 1  # of the report's schema; see docs/report.md
-ROW = struct.Struct("<qqddqqqq")  # num_batches, num_samples, wait_s, busy_s, wire, raw, copied, 0
+ROW = struct.Struct(
+    "<qqddqqqq"
+)  # num_batches, num_samples, wait_s, busy_s, wire, raw, copied, away
 RUN_ROW = struct.Struct("<dddqqqqq")  # wall_s, cpu_s, 0, rss, started, lost, replayed, slots
 
 
@@ -29,19 +31,20 @@ class LoaderRecord:
     wire_nbytes: int = 0
     raw_nbytes: int = 0
     num_copied: int = 0  # batches copied because the script holds more than --memory
+    num_away: int = 0  # batches that other machines made
     notes: list[str] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)
 
     def row(self) -> bytes:
         return ROW.pack(
             self.num_batches, self.num_samples, self.wait_s, self.busy_s,
-            self.wire_nbytes, self.raw_nbytes, self.num_copied, 0,
+            self.wire_nbytes, self.raw_nbytes, self.num_copied, self.num_away,
         )  # fmt: skip
 
     def read_row(self, data: bytes) -> None:
         (
             self.num_batches, self.num_samples, self.wait_s, self.busy_s,
-            self.wire_nbytes, self.raw_nbytes, self.num_copied, _,
+            self.wire_nbytes, self.raw_nbytes, self.num_copied, self.num_away,
         ) = ROW.unpack(data)  # fmt: skip
 
 
@@ -107,6 +110,7 @@ def _loader_json(loader: LoaderRecord) -> dict[str, Any]:
         "wire_nbytes": loader.wire_nbytes,
         "raw_nbytes": loader.raw_nbytes,
         "num_copied": loader.num_copied,
+        "num_away": loader.num_away,
         "batches_sha256": loader.digests,
         "cache": {"hits": 0, "misses": 0, "audits": 0, "mismatches": 0},
     }

@@ -48,6 +48,9 @@ def _loader_line(loader: dict[str, Any]) -> str:
     made = f"{loader['chains']} chains" if loader["chains"] else "made ahead on spare cores"
     text = f"{loader['place']}: {counted}, {waited}; {made}"
     text += f", {readable_nbytes(loader['raw_nbytes'])} delivered"
+    if loader["num_away"]:
+        wire = readable_nbytes(loader["wire_nbytes"])
+        text += f"; {loader['num_away']:,} batches made on other machines, {wire} on the way"
     if loader["num_copied"]:
         text += f"; {loader['num_copied']:,} copied: the script holds more than --memory"
     for note in loader["notes"]:

@@ -49,7 +49,7 @@ from stoker.stream.events import (
 from stoker.stream.helpers import SHIPPER, Helpers
 from stoker.wire.batch_codec import decode, dumps
 from stoker.wire.channel import Channel, ConnectionLost, Frame
-from stoker.wire.frame import INLINE, PLACE, Flag, Kind, pack, pack_begin
+from stoker.wire.frame import INLINE, PLACE, Flag, Kind, pack, pack_begin, unpack_wire
 from stoker.wire.slabs import AT_ONCE_NBYTES, Arena, Lender
 from stoker.worker.job import Job
 from stoker.worker.main import main
@@ -385,8 +385,12 @@ class Driver:
         return True
 
     def _take_in(self, slot: int, frame: Frame) -> None:
-        header = frame.header
+        header, extra = frame.header, frame.extra
         if header.kind in (Kind.BATCH, Kind.FAILURE):
+            if header.flags & Flag.WIRE:
+                extra, wire_nbytes = unpack_wire(extra)
+                self.stats.wire_nbytes += wire_nbytes
+                self.stats.num_away += 1
             batch = self._decode(slot, frame)
             body = self._bodies.pop(header.task_id, b"")
             if header.kind == Kind.FAILURE:
@@ -396,10 +400,10 @@ class Driver:
             free = bool(header.flags & Flag.FREE)
             self._apply(Arrived(slot, header.task_id, batch, free))
             if self._keeps_states:
-                told = bytes(frame.extra) if header.flags & Flag.STATE else b""
+                told = bytes(extra) if header.flags & Flag.STATE else b""
                 self.states[header.task_id] = Told(header.chain, told)
             if header.flags & Flag.POINT:
-                self._apply(Watched(header.chain, pickle.loads(frame.extra)))
+                self._apply(Watched(header.chain, pickle.loads(extra)))
         elif header.kind == Kind.ENDED:
             self._bodies.pop(header.task_id, None)
             self._has_ended = True
@@ -423,8 +427,8 @@ class Driver:
         if header.blob_offset != INLINE:
             assert lender is not None
             blob = lender.lend(header.blob_offset, header.blob_nbytes)
-        self.stats.num_away += self._helpers is not None and slot in self._helpers.slots
-        self.stats.wire_nbytes += len(payload)
+        if not header.flags & Flag.WIRE:
+            self.stats.wire_nbytes += len(payload)
         self.stats.raw_nbytes += sum(nbytes for _, nbytes, _ in PLACE.iter_unpack(table))
         self.stats.num_copied += copies and self._held_limit_nbytes >= 0
         return decode(table, header.num_storages, header.stream_nbytes, blob, lender, copies)

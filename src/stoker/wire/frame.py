@@ -36,6 +36,7 @@ class Flag(IntEnum):
     QUIET = 1  # TASK: run it, the answer is known
     FREE = 2  # TASK: stands alone; run it on behalf of its chain, leave no trace. BATCH: it did
     POINT = 4  # TASK: the answer shall carry a Point; BATCH: extra holds a Point of this chain
+    WIRE = 32  # BATCH, FAILURE from another machine: extra ends with the bytes that it took
     SHAPES = 16  # BATCH, from a worker of another machine: extra begins with what its parts show
     STATE = 8  # TASK, RERUN: look at the state after it; BATCH, ENDED: extra holds what was seen
 
@@ -103,6 +104,20 @@ def unpack_begin(extra: memoryview) -> tuple[list[tuple[int, int, int]], memoryv
     end = _NUM_LENT.size + num_lent * _LENT.size
     lent = [(a, b, c) for a, b, c in _LENT.iter_unpack(extra[_NUM_LENT.size : end])]
     return lent, extra[end:]
+
+
+_WIRE = struct.Struct("<Q")
+WIRE_NBYTES = _WIRE.size
+
+
+def pack_wire(payload: memoryview, nbytes: int) -> bytes:
+    """The payload of a frame with Flag.WIRE. nbytes: what it took between two machines."""
+    return bytes(payload) + _WIRE.pack(nbytes)
+
+
+def unpack_wire(extra: memoryview) -> tuple[memoryview, int]:
+    """The extra without them, and those bytes."""
+    return extra[:-WIRE_NBYTES], _WIRE.unpack(extra[-WIRE_NBYTES:])[0]
 
 
 class Shape(NamedTuple):

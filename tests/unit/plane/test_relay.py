@@ -13,7 +13,7 @@ from stoker.plane.relay import Inlet, Outlet
 from stoker.report.digest import batch_sha256
 from stoker.wire.batch_codec import decode, encode
 from stoker.wire.channel import Channel
-from stoker.wire.frame import INLINE, Flag, Kind, pack, pack_begin, pack_shapes
+from stoker.wire.frame import INLINE, Flag, Kind, pack, pack_begin, pack_shapes, unpack_wire
 from stoker.wire.lossless import Encoder
 from stoker.wire.slabs import Arena, Heap, Lender
 
@@ -95,7 +95,8 @@ class Way:
         if header.blob_offset != INLINE:
             blob = self.lender.lend(header.blob_offset, header.blob_nbytes)
         args = table, header.num_storages, header.stream_nbytes, blob, self.lender
-        return header, decode(*args), bytes(frame.extra)
+        extra, self.wire_nbytes = unpack_wire(frame.extra)
+        return header, decode(*args), bytes(extra)
 
     def close(self):
         for end in (self.worker, self.trainer, self.outlet.channel, self.inlet.channel):
@@ -146,7 +147,8 @@ def test_what_arrives_is_what_was_sent_to_the_bit(way, make, tells_shapes):
         way.send(batch, b"a point", tells_shapes, Flag.POINT)
         header, arrived, extra = way.wait_batch()
         assert batch_sha256(arrived) == batch_sha256(batch)
-        assert (header.task_id, header.chain, header.flags) == (5, 1, Flag.POINT)
+        assert (header.task_id, header.chain, header.flags) == (5, 1, Flag.POINT | Flag.WIRE)
+        assert 0 < way.wire_nbytes <= way.there.num_sent_nbytes
         assert extra == b"a point"
 
 

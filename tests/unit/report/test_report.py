@@ -116,7 +116,8 @@ KEYS = {
 }  # fmt: skip
 LOADER_KEYS = {
     "place", "offloaded", "reasons", "notes", "chains", "num_batches", "num_samples", "wait_s",
-    "busy_s", "wire_nbytes", "raw_nbytes", "num_copied", "batches_sha256", "cache",
+    "busy_s", "wire_nbytes", "raw_nbytes", "num_copied", "num_away",
+    "batches_sha256", "cache",
 }  # fmt: skip
 
 
@@ -184,6 +185,10 @@ def test_a_run_that_waited_with_slots_to_spare_is_told_of_chains():
     [
         ({"offloaded": False, "reasons": ["num_workers=0", "x"]}, "left to torch: num_workers=0\n"),
         ({"offloaded": False}, "left to torch: asked to\n"),
+        (
+            {"num_away": 1234, "wire_nbytes": 3 << 20},
+            "1,234 batches made on other machines, 3.0 MiB on the way",
+        ),
         ({"num_copied": 1234}, "1,234 copied: the script holds more than --memory"),
         ({"notes": ["kept to its chains: it draws"]}, "; kept to its chains: it draws\n"),
         ({"raw_nbytes": 3 << 30}, "3.0 GiB"),
