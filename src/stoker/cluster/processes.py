@@ -9,17 +9,18 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 AGAIN_S = 0.2  # between a process's end and its replacement's start
-HOST = "stoker.plane.host"
+HOST = ("-m", "stoker.plane.host")
 
 
 class Processes:
-    """address: `processes:N`."""
+    """settings: `cluster` is `processes:N`; `host`, if it is there, what Python runs as a host."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
+        self._host = settings.get("host", HOST)
         self._num_workers = int(settings["cluster"].partition(":")[2])
         self._running: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}
 
@@ -42,19 +43,19 @@ class Processes:
 
     def _start(self, poll: select.poll, way: dict[str, Any], name: str) -> None:
         here = {"name": name, "node": os.uname().nodename, "is_bound": True}
-        process = start_host({**way, **here})
+        process = start_host({**way, **here}, self._host)
         fd = os.pidfd_open(process.pid)
         self._running[fd] = name, process
         poll.register(fd, select.POLLIN)
 
 
-def start_host(way: dict[str, Any]) -> "subprocess.Popen[bytes]":
+def start_host(way: dict[str, Any], host: Sequence[str] = HOST) -> "subprocess.Popen[bytes]":
     """A host: one worker's process. It ends with its stdin, which whoever starts it holds open.
 
     is_bound: even where it is stopped then, and so cannot see it; for this thread is the last.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", HOST],
+        [sys.executable, *host],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         start_new_session=True,
