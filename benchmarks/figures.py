@@ -204,6 +204,27 @@ LOSSLESS = Case(
 )
 
 
+INGEST = Case(
+    script="ingest.py",
+    quick_flags=("--seconds", "0.5", "--rounds", "2"),
+    is_alone=True,
+    checks=(alone(0.8, "of_bare", "x", "a bare recv_into loop"),),
+)
+
+SCALE = Case(
+    script="scale.py",
+    quick_flags=("--seconds", "1"),
+    is_alone=True,
+    checks=(
+        alone(0.95, "of_linear_64", "x", "linear, 64 workers"),
+        Check(
+            key="trainer_cpu_ms_64", bar=0.3, at_least=False, how=How.VALUE, unit=" ms",
+            what="trainer CPU a batch",
+        ),
+    ),
+)  # fmt: skip
+
+
 def fit_loop(framework: str) -> Case:
     """A case of `frameworks`; both sides have as many workers as there are cores."""
     return Case(
@@ -279,6 +300,16 @@ FIGURES = {
             name="lossless",
             work="batches of `images` on a network, coded without loss: bytes, float32 a core",
             cases=(LOSSLESS,),
+        ),
+        Figure(
+            name="ingest",
+            work="10 MB batches from other processes over TCP loopback",
+            cases=(INGEST,),
+        ),
+        Figure(
+            name="scale",
+            work="1, 4, 16, 64 workers elsewhere that sleep 0.1 s and send 1 MB",
+            cases=(SCALE,),
         ),
         Figure(
             name="many-loaders",

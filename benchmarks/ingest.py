@@ -9,7 +9,7 @@ Not a plain script: plain torch has nothing like it; there is one side only.
 
 import argparse
 import os
-import resource
+import signal
 import socket
 import statistics
 import time
@@ -64,6 +64,7 @@ class Bare:
 
     def close(self) -> None:
         self.sock.close()
+        os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
 
 
@@ -87,7 +88,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=5)
     flags = parser.parse_args()
-    resource.getrusage(resource.RUSAGE_SELF)
     bare = Bare()
     batch = torch.rand(BATCH_NBYTES // 4)
     found: dict[str, list[tuple[float, float]]] = {"bare": [], "ours": []}

@@ -263,7 +263,12 @@ def run() -> int:
     if not way.address.startswith("127."):  # no codec is as fast as loopback
         warm()  # before anybody waits: the first process of a machine compiles for seconds
         encoder = Encoder()
-    link = Link(dial(way, hello, DIAL_S))
+    try:
+        link = Link(dial(way, hello, DIAL_S))
+    except OSError as error:
+        if said.get("is_bound"):
+            return 1  # the trainer ended while this host began
+        sys.exit(f"stoker: no trainer at {way.address} port {way.port}: {error}")
     host = Host(link, machine_nbytes(), encoder)
     link.room = host.room
     host.serve(sys.stdin.fileno())

@@ -53,6 +53,7 @@ class Helpers:
         self.work = Work()
         self._arenas: dict[int, tuple[int, Lender]] = {}
         self._offered: tuple[int, int] | None = None
+        self._num_cores = usable_cores()  # reads files: not for every batch
 
     def fileno(self) -> int:
         return self.fd
@@ -69,7 +70,7 @@ class Helpers:
         self._fleet.hear()
         if not self.away.fingerprint:
             return None
-        num_local = local_slots(usable_cores(), self.work.busy_cores)
+        num_local = local_slots(self._num_cores, self.work.busy_cores)
         offered = self.away.num_places, num_local
         if offered == self._offered:
             return None

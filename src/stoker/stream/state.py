@@ -315,8 +315,10 @@ class Stream:
             actions += self._hire()
         elif self.num_chains <= slot < self.num_slots and not self._extras:
             return actions + self._bar("its further workers died", orphans)
-        if self.phase is Phase.FREE:
+        if self.phase is Phase.FREE and self._free_on:
             return actions + [self._ask_free(task) for task in orphans]
+        if orphans or self.phase is Phase.FREE:  # barred just now, or to be: nobody is left
+            return actions + self._bar(self.why_barred or "all its workers died", orphans)
         return actions
 
     def _astray(self, slot: int) -> list[Action]:
@@ -557,6 +559,8 @@ class Stream:
         first = self.witness_slot + 1
         away = [slot for slot in sorted(self._extras) if slot >= first]
         actions = self._dismiss(away[self.num_places :])
+        if self.phase is Phase.BARRED:
+            return actions
         if self._num_deaths_away >= MAX_DEATHS:  # with no answer between them: they all would
             return actions
         wanted = (slot for slot in itertools.count(first) if slot not in self._extras)
@@ -568,13 +572,14 @@ class Stream:
         return actions
 
     def _dismiss(self, slots: list[int]) -> list[Action]:
-        actions: list[Action] = []
+        actions: list[Action] = [Kill(slot) for slot in slots]
+        orphans: list[Task] = []
         for slot in slots:
             self._extras.discard(slot)
-            orphans = self._free_on.pop(slot, {}).values()
-            actions.append(Kill(slot))
-            actions += [self._ask_free(task) for task in orphans]
-        return actions
+            orphans += self._free_on.pop(slot, {}).values()
+        if self.phase is Phase.FREE and not self._free_on:
+            return actions + self._bar("all its workers died", orphans)
+        return actions + [self._ask_free(task) for task in orphans]
 
     def _free_slots(self) -> list[int]:
         """Where free-standing tasks may go: where others help, only some of this machine's."""
