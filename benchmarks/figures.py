@@ -211,6 +211,22 @@ INGEST = Case(
     checks=(alone(0.8, "of_bare", "x", "a bare recv_into loop"),),
 )
 
+TRAINER_CPU_REMOTE = Case(
+    script="trainer_cpu_remote.py",
+    quick_flags=("--seconds", "1", "--rounds", "2"),
+    is_alone=True,
+    checks=(
+        Check(key="of_torch", bar=0.1, at_least=False, how=How.VALUE, what="torch's own loader"),
+    ),
+)
+
+THIN_LINK = Case(
+    script="thin_link.py",
+    quick_flags=("--seconds", "2", "--rounds", "2"),
+    is_alone=True,
+    checks=(alone(3.5, "gain", "x", "the same, not coded"),),
+)
+
 SCALE = Case(
     script="scale.py",
     quick_flags=("--seconds", "1"),
@@ -305,6 +321,16 @@ FIGURES = {
             name="ingest",
             work="10 MB batches from other processes over TCP loopback",
             cases=(INGEST,),
+        ),
+        Figure(
+            name="trainer-cpu-remote",
+            work="CPU seconds of the training process per GB that other processes send it",
+            cases=(TRAINER_CPU_REMOTE,),
+        ),
+        Figure(
+            name="thin-link",
+            work="batches of `images` over a link that is held to 1 Gbit/s",
+            cases=(THIN_LINK,),
         ),
         Figure(
             name="scale",

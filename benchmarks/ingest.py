@@ -86,7 +86,7 @@ def measure(iterator, receiver: int, seconds: float) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     flags = parser.parse_args()
     bare = Bare()
     batch = torch.rand(BATCH_NBYTES // 4)

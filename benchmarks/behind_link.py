@@ -1,0 +1,84 @@
+"""Hosts in a network namespace of their own, joined to the trainer by a veth pair.
+
+Needs root, ip and tc. The namespace, the link and all processes are gone at the end.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from stoker.clock import Deadline
+from stoker.config import Settings
+from stoker.intercept import patches, run
+from stoker.plane.auth import versions
+from stoker.plane.fleet import Fleet
+from stoker.stream import helpers
+
+PATIENCE_S = 120.0
+HERE, THERE = "10.213.78.1", "10.213.78.2"
+NAME, END = f"stoker-bench-{os.getpid()}", f"sb{os.getpid() % 100_000}"
+RAW_HOST = "import sys, stoker.plane.host as h; h.Encoder = lambda: None; sys.exit(h.run())"
+
+
+def do(*words: str) -> None:
+    subprocess.run(words, check=True, capture_output=True)
+
+
+@contextlib.contextmanager
+def link(rate: str = "") -> Iterator[None]:
+    """rate: as tc takes it, of either direction; empty: as fast as it goes."""
+    try:
+        do("ip", "netns", "add", NAME)
+        do("ip", "link", "add", END, "type", "veth", "peer", "name", "veth0", "netns", NAME)
+        do("ip", "addr", "add", f"{HERE}/30", "dev", END)
+        do("ip", "link", "set", END, "up")
+        do("ip", "-n", NAME, "addr", "add", f"{THERE}/30", "dev", "veth0")
+        do("ip", "-n", NAME, "link", "set", "veth0", "up")
+        do("ip", "-n", NAME, "link", "set", "lo", "up")
+        if rate:
+            shape = ("root", "tbf", "rate", rate, "burst", "1mb", "latency", "50ms")
+            do("tc", "qdisc", "add", "dev", END, *shape)
+            do("tc", "-n", NAME, "qdisc", "add", "dev", "veth0", *shape)
+        yield
+    finally:
+        for words in (("link", "del", END), ("netns", "del", NAME)):
+            subprocess.run(["ip", *words], check=False, capture_output=True)
+
+
+@contextlib.contextmanager
+def fleet(num_hosts: int, *, has_codec: bool = True, cpus: str = "") -> Iterator[Fleet]:
+    """Hosts behind the link, for the loaders of this process. cpus: as taskset takes them."""
+    what = ("-m", "stoker.plane.host") if has_codec else ("-c", RAW_HOST)
+    words = [*(("taskset", "-c", cpus) if cpus else ()), sys.executable, *what]
+    enter = f"import os; os.execvp('ip', {['ip', 'netns', 'exec', NAME, *words]!r})"
+    settings = Settings(cluster=f"processes:{num_hosts}", bind=HERE, quiet=True)
+    more = {"versions": versions(), "script": None, "host": ["-c", enter]}
+    made = Fleet(settings._asdict() | more, lambda text: print(text, file=sys.stderr))
+    try:
+        made.wait(lambda: made.num_hosts == num_hosts, Deadline(PATIENCE_S))
+        yield made
+    finally:
+        made.close()
+
+
+@contextlib.contextmanager
+def stoker_with(made: Fleet) -> Iterator[None]:
+    """Loaders of this process are stoker's, and no chain stays on this machine."""
+    before = run.fleet, helpers.local_slots
+    run.fleet, helpers.local_slots = lambda: made, lambda num_cores, busy_cores: 0
+    patches.install(Settings(quiet=True))
+    try:
+        yield
+    finally:
+        patches.restore()
+        run.fleet, helpers.local_slots = before
+
+
+def wait_away(iterator: object, num_hosts: int) -> None:
+    """Until the hosts have the loader's job, and its chains go there."""
+    driver = iterator._driver  # type: ignore[attr-defined]
+    away = driver._helpers.away
+    driver._helpers._fleet.wait(lambda: away.num_places == num_hosts, Deadline(PATIENCE_S))
+    driver._hear_helpers()
