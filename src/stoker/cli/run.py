@@ -43,6 +43,9 @@ def main(words: list[str]) -> int:
         return NO_CLUSTER
     environ = {k: v for k, v in os.environ.items() if not k.startswith("STOKER_")}
     environ |= {config.ARMED: "1", **settings.to_env()}
+    if settings.cluster is not None and not settings.off:
+        # Any will do, but all processes of the run must have one: it orders sets of strings.
+        environ.setdefault("PYTHONHASHSEED", str(int.from_bytes(os.urandom(4)) or 1))
     return become(command, environ)
 
 

@@ -56,6 +56,7 @@ def start_host(way: dict[str, Any], host: Sequence[str] = HOST) -> "subprocess.P
     """
     process = subprocess.Popen(
         [sys.executable, *host],
+        env=os.environ | ({"PYTHONHASHSEED": seed} if (seed := way.get("hash_seed")) else {}),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         start_new_session=True,

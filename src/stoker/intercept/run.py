@@ -79,7 +79,11 @@ def fleet() -> "Fleet | None":
             asked = settings._asdict() | {"workers": settings.workers and str(settings.workers)}
             script = sys.modules["__main__"]
             file = getattr(script, "__file__", None)
-            more = {"versions": versions(), "script": file and str(Path(file).absolute())}
+            more = {
+                "num_cores": cores(),
+                "versions": versions(),
+                "script": file and str(Path(file).absolute()),
+            }
             _fleet = Fleet(asked | more, say_once)
         return _fleet
 

@@ -8,6 +8,7 @@ the token at most HELLO_LIMIT_NBYTES of it are read, as JSON, and only after the
     trainer: answer, HMAC(token, "trainer", W, T, answer)
 """
 
+import contextlib
 import hashlib
 import hmac
 import json
@@ -197,20 +198,42 @@ def dial(way: Pass, hello: dict[str, Any], timeout_s: float) -> socket.socket:
 # -- what must be alike --------------------------------------------------------------------------
 
 
-def versions() -> dict[str, str]:
-    """What decides the bits of a batch, and is compared when a worker is admitted."""
+# Modules whose code is taken to be alike where their versions are, and what they are installed as.
+_DECODERS = {
+    "PIL": "pillow", "torchvision": "torchvision", "torchaudio": "torchaudio", "scipy": "scipy",
+    "torchcodec": "torchcodec", "av": "av", "cv2": "opencv-python", "soundfile": "soundfile",
+    "skimage": "scikit-image",
+}  # fmt: skip
+
+
+def versions(of_all: bool = False) -> dict[str, str]:
+    """What decides the bits of a batch, and is compared when a worker is admitted.
+
+    of_all: of all decoders that are installed, not only of those that this process has imported.
+    """
+    import importlib.metadata
     import platform
+    import sys
 
     import numpy
     import torch
 
     import stoker
 
+    found = {}
+    for module, name in _DECODERS.items():
+        if of_all or module in sys.modules:
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                found[name] = importlib.metadata.version(name)
     return {
         "stoker": stoker.__version__,
         "Python": platform.python_version().rpartition(".")[0],
         "torch": torch.__version__.partition("+")[0],  # CPU and CUDA builds alike
         "NumPy": numpy.__version__,
+        "machine": platform.machine(),
+        # torch chooses its loops by it, and their last bits differ.
+        "CPU capability": torch.backends.cpu.get_cpu_capability(),
+        **found,
     }
 
 

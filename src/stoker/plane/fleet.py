@@ -6,6 +6,7 @@ Owner: any thread that iterates; `_lock` guards what they share.
 """
 
 import atexit
+import contextlib
 import json
 import os
 import select
@@ -20,9 +21,11 @@ from typing import Any
 
 from stoker.clock import Deadline
 from stoker.cluster.base import Exit
+from stoker.cluster.sizing import usable_cores
 from stoker.wire.slabs import Arena, Lender
 
 MESSAGE_NBYTES = 64 << 10
+RECEIVER_LOST = "stoker's receiver died"
 GONE_S = 5.0  # what the receiver may take to end, at exit
 
 
@@ -59,8 +62,19 @@ class Away:
         ours, theirs = socket.socketpair()
         before = self._lives.get(slot)
         life = self._lives[slot] = _Life(before.number + 1 if before else 0)
+        if self._fleet.is_gone:
+            self.on_ended(slot, life.number, -1, None, RECEIVER_LOST)
         words = ("start", self._number, slot, life.number, arena_number, arena.nbytes)
         self._fleet.say(words, [theirs.fileno(), arena.fd])
+        theirs.close()
+        return ours
+
+    def start_nowhere(self, slot: int, why: str) -> socket.socket:
+        """In place of a worker that this machine cannot receive from."""
+        before = self._lives.get(slot)
+        life = self._lives[slot] = _Life(before.number + 1 if before else 0)
+        self.on_ended(slot, life.number, -1, None, why)
+        ours, theirs = socket.socketpair()
         theirs.close()
         return ours
 
@@ -91,7 +105,11 @@ class Away:
         return self._lives[slot].node if slot in self._lives else ""
 
     def close(self) -> None:
+        """Nobody hears how the workers end: to whoever asks, they have."""
         self._fleet.close_job(self._number)
+        for slot, life in self._lives.items():
+            if life.exit is None:
+                self.on_ended(slot, life.number, life.pid or -1, 0, "")
 
     # -- news --------------------------------------------------------------------------------
 
@@ -116,7 +134,7 @@ class Away:
         self.on_places(0)
         for slot, life in self._lives.items():
             if life.exit is None:
-                self.on_ended(slot, life.number, life.pid or -1, None, "stoker's receiver died")
+                self.on_ended(slot, life.number, life.pid or -1, None, RECEIVER_LOST)
 
 
 class Fleet:
@@ -129,6 +147,8 @@ class Fleet:
         self._lock = threading.RLock()  # guards everything below
         self._heard = threading.Condition(self._lock)
         self._has_listener = False
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.num_cores: int = settings.get("num_cores") or usable_cores()  # this rank's share
         self._jobs: dict[int, Away] = {}
         self._next_job = 0
         self.num_hosts = 0
@@ -138,7 +158,12 @@ class Fleet:
         self.is_gone = False
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "stoker.plane.receiver"],
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "stoker.plane.receiver",
+            ],  # the script's folder is not ours
             stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             env=_without_stoker(os.environ),
@@ -182,7 +207,9 @@ class Fleet:
 
     @property
     def pool(self) -> list[Lender]:
-        return [lender for _, lender in self._pool]
+        """Of arenas that no worker has; the script may still hold batches in them."""
+        with self._lock:
+            return [lender for _, lender in self._pool]
 
     # -- the control socket --------------------------------------------------------------------
 
@@ -207,8 +234,11 @@ class Fleet:
                     data = b""
                 if not data:
                     self._lose()
-                    return
-                self._take_in(*json.loads(data))
+                else:
+                    self._take_in(*json.loads(data))
+                self._heard.notify_all()
+                if self._has_listener:  # it waits for what was just taken
+                    os.eventfd_write(self._wake_fd, 1)
 
     def wait(self, is_met: Callable[[], bool], deadline: Deadline) -> None:
         """Until the condition holds, the receiver is gone, or time is over.
@@ -226,6 +256,7 @@ class Fleet:
     def _listen(self, deadline: Deadline) -> None:
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
+        poll.register(self._wake_fd, select.POLLIN)
         self._has_listener = True
         self._lock.release()
         try:
@@ -233,8 +264,10 @@ class Fleet:
         finally:
             self._lock.acquire()
             self._has_listener = False
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wake_fd)
         self.hear()
-        self._heard.notify_all()
+        self._heard.notify_all()  # one of those who waited listens now
 
     def _take_in(self, word: str, *rest: Any) -> None:
         if word in ("packed", "places", "started", "ended"):
@@ -271,6 +304,7 @@ class Fleet:
         with self._lock:
             self.is_gone = True
             self._control.close()
+            os.close(self._wake_fd)
         try:
             self._process.wait(GONE_S)
         except subprocess.TimeoutExpired:
@@ -279,6 +313,8 @@ class Fleet:
 
     def _abandon(self) -> None:
         """In a forked child: the receiver shall see the trainer's end, not the child's."""
+        if not self.is_gone:
+            os.close(self._wake_fd)
         self.is_gone = True
         self._control.close()
         self._lock = threading.RLock()

@@ -59,13 +59,17 @@ class Guest:
         """A worker, whose arena comes with it."""
         arena = Arena(self._arena_nbytes, can_travel=True)
         sock = self.template.start(slot)
-        socket.send_fds(sock, [b"\0"], [arena.fd])
+        with contextlib.suppress(OSError):  # its process has died: so will the socket say
+            socket.send_fds(sock, [b"\0"], [arena.fd])
         return Channel(sock), arena
 
     def close(self) -> None:
         """End its workers at once: nobody waits for them any more."""
+        is_unpacking = self._news.fileno() >= 0
         self._news.close()
         self.template.close(0.0)
+        if is_unpacking and not self.template.is_gone:  # strangers' code, which may take for ever
+            self.template.kill()
 
 
 def _unpacked(manifest: Manifest, pieces: list[bytearray], news: socket.socket) -> Job:
@@ -73,6 +77,7 @@ def _unpacked(manifest: Manifest, pieces: list[bytearray], news: socket.socket) 
     try:
         job = replace(unpack(manifest, pieces), tells_shapes=True)
         news.sendall(b"ready")
+        news.shutdown(socket.SHUT_WR)  # what the job has started may hold it open
     except BrokenPipeError:
         os._exit(0)
     except CannotGo as error:
@@ -86,6 +91,7 @@ def _unpacked(manifest: Manifest, pieces: list[bytearray], news: socket.socket) 
 def _leave(news: socket.socket, why: str) -> NoReturn:
     with contextlib.suppress(OSError):  # the host wants to know no more
         news.sendall(why.encode())
+        news.shutdown(socket.SHUT_WR)
     os._exit(0)
 
 

@@ -29,6 +29,8 @@ from stoker.wire.channel import ConnectionLost
 from stoker.wire.lossless import Encoder, warm
 
 DIAL_S = 10.0
+# Address space of one worker's arena. Only touched pages exist, but a process has 128 TiB for all.
+ARENA_NBYTES = 64 << 30
 # A stopped worker is given this long to be continued before it is taken for lost.
 STOPPED_S = 1.5
 # Parts of jobs that have ended are kept for the next epoch's job, which is often the same.
@@ -164,7 +166,7 @@ class Host:
                 self._guests[lane.job].template.signal(lane.slot, int(bytes(message.head)))
 
     def _want(self, number: int) -> None:
-        missing = [part.digest for part in self._manifests[number].parts]
+        missing = list(dict.fromkeys(part.digest for part in self._manifests[number].parts))
         missing = [digest for digest in missing if digest not in self._parts]
         if missing:
             self._say(Word.WANT, number, json.dumps(missing).encode())
@@ -174,8 +176,17 @@ class Host:
         for number, manifest in self._manifests.items():
             digests = [part.digest for part in manifest.parts]
             if number not in self._guests and all(d in self._parts for d in digests):
-                pieces = [self._parts[digest] for digest in digests]
-                guest = self._guests[number] = Guest(manifest, pieces, self._arena_nbytes)
+                # Equal parts are memory of their own all the same: the job may write to one of them.
+                pieces = [
+                    bytearray(self._parts[digest]) if digest in digests[:i] else self._parts[digest]
+                    for i, digest in enumerate(digests)
+                ]
+                try:
+                    guest = Guest(manifest, pieces, self._arena_nbytes)
+                except OSError as error:  # no process can be forked
+                    self._say(Word.CANNOT, number, str(error).encode())
+                    continue
+                self._guests[number] = guest
                 self._watch(guest, functools.partial(self._told, number))
                 self._watch(guest.template, functools.partial(self._hear_template, number))
 
@@ -213,7 +224,11 @@ class Host:
         if guest is None:
             self._say(Word.ENDED, number, json.dumps((-1, 1)).encode())
             return
-        channel, arena = guest.start(slot)
+        try:
+            channel, arena = guest.start(slot)
+        except OSError:  # no memory, or no file descriptors
+            self._say(Word.ENDED, number, json.dumps((-1, 1)).encode())
+            return
         outlet = Outlet(number, channel, arena, self._link, self._encoder)
         lane = self._lanes[number] = _Lane(outlet, job, slot)
         self._watch(channel, functools.partial(self._pump, lane))
@@ -258,7 +273,12 @@ def run() -> int:
         die_with_parent()
     way = Pass(said["address"], said["port"], bytes.fromhex(said["token"]), said["certificate"])
     torch.set_num_threads(1)
-    hello = {"name": said["name"], "node": said["node"], "pid": os.getpid(), **versions()}
+    hello = {
+        "name": said["name"],
+        "node": said["node"],
+        "pid": os.getpid(),
+        **versions(of_all=True),
+    }
     encoder = None
     if not way.address.startswith("127."):  # no codec is as fast as loopback
         warm()  # before anybody waits: the first process of a machine compiles for seconds
@@ -269,7 +289,7 @@ def run() -> int:
         if said.get("is_bound"):
             return 1  # the trainer ended while this host began
         sys.exit(f"stoker: no trainer at {way.address} port {way.port}: {error}")
-    host = Host(link, machine_nbytes(), encoder)
+    host = Host(link, min(machine_nbytes(), ARENA_NBYTES), encoder)
     link.room = host.room
     host.serve(sys.stdin.fileno())
     return 0

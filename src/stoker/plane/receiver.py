@@ -46,6 +46,7 @@ MAX_TOLD = 16  # reasons for which somebody was turned away
 ANYWHERE = ("0.0.0.0", "::")  # every interface: hosts must be told one
 MESSAGE_NBYTES = 64 << 10  # of the control socket
 MAX_FDS = 2
+TEXT_LIMIT = 2000  # characters of a reason: the text of somebody's exception may be of any length
 
 
 @dataclass(eq=False)
@@ -197,7 +198,8 @@ class Receiver:
             certificate, key = make_certificate()
             self._context = server_context(certificate, key)
         way = Pass(address, port, self._token, certificate)
-        return {**way._asdict(), "token": way.token.hex()}
+        seed = os.environ.get("PYTHONHASHSEED")  # the trainer's: sets shall have its order
+        return {**way._asdict(), "token": way.token.hex(), "hash_seed": seed}
 
     def _listen(self, listening: socket.socket) -> None:
         listening.setblocking(False)
@@ -330,7 +332,8 @@ class Receiver:
 
     def _say(self, *words: Any) -> None:
         """Never waits for the trainer, which may not listen for as long as a validation takes."""
-        self._unsaid.append(json.dumps(words).encode())
+        short = [word[:TEXT_LIMIT] if isinstance(word, str) else word for word in words]
+        self._unsaid.append(json.dumps(short).encode())
         self._say_rest()
 
     def _say_rest(self) -> None:

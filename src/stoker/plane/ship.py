@@ -8,6 +8,7 @@ Runs user code (their __reduce__): only in a process that was forked for it.
 
 import contextlib
 import ctypes
+import importlib
 import io
 import itertools
 import json
@@ -112,6 +113,7 @@ class Manifest:
     surroundings: Surroundings
     parts: tuple[Part, ...]
     starts: tuple[int, ...]
+    lazy_modules: list[str]  # that the job's functions import when they are called, and did
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -122,7 +124,7 @@ class Manifest:
         parts = tuple(Part(*part) for part in value["parts"])
         looks = value["fingerprint"], value["trail"]
         surroundings = Surroundings(**value["surroundings"])
-        return cls(*looks, surroundings, parts, tuple(value["starts"]))
+        return cls(*looks, surroundings, parts, tuple(value["starts"]), value["lazy_modules"])
 
 
 # -- on the trainer's machine --------------------------------------------------------------------
@@ -149,8 +151,11 @@ def _packed(job: Job) -> tuple[Manifest, int]:
     """The manifest and a memfd with the parts. Raises CannotGo."""
     note_surroundings()
     trail: dict[str, str] = {}
+    lazy: set[str] = set()
     try:
-        looks = fingerprint(job.reachable(), Deadline(None), trail=trail)
+        # Without a seed that both have, strings hash otherwise in every process.
+        banned = frozenset() if os.environ.get("PYTHONHASHSEED") else frozenset({"hash"})
+        looks = fingerprint(job.reachable(), Deadline(None), banned, trail, lazy)
     except Unwatchable as error:
         raise CannotGo(f"its state cannot be compared between machines: {error}") from None
     buffers: list[memoryview] = []
@@ -161,7 +166,7 @@ def _packed(job: Job) -> tuple[Manifest, int]:
     pieces = [memoryview(stream), *buffers]
     parts = tuple(Part(xxhash.xxh3_128_hexdigest(piece), piece.nbytes) for piece in pieces)
     starts = [0, *itertools.accumulate(-(-p.nbytes // _ALIGN) * _ALIGN for p in parts)][:-1]
-    manifest = Manifest(looks.hex(), trail, Surroundings.now(), parts, tuple(starts))
+    manifest = Manifest(looks.hex(), trail, Surroundings.now(), parts, tuple(starts), sorted(lazy))
     fd = os.memfd_create("stoker-job", os.MFD_CLOEXEC)
     for offset, piece in zip(starts, pieces, strict=True):
         _write_all(fd, piece, offset)
@@ -180,6 +185,7 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
     def __init__(self, file: io.BytesIO, buffers: list[memoryview]) -> None:
         super().__init__(file, protocol=5, buffer_callback=_Large(buffers))
         self._storages: dict[int, torch.UntypedStorage] = {}  # or one wrapper each would be pickled
+        self.main_classes: list[type] = []  # met on the way
 
     def reducer_override(self, value: Any) -> Any:
         kind = type(value)
@@ -190,6 +196,8 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
             return _tensor, (storage, value.dtype, *place)
         if kind is torch.UntypedStorage and value.device.type == "cpu":
             return _storage, (pickle.PickleBuffer(_bytes_of(value)),)
+        if isinstance(value, type) and value.__module__ == "__main__":
+            self.main_classes.append(value)
         return super().reducer_override(value)
 
 
@@ -242,10 +250,22 @@ def _tensor(
 
 
 def dumps(value: object, buffers: list[memoryview]) -> bytes:
-    """The stream; large buffers are appended to `buffers`. Raises what pickling raises."""
+    """The stream; large buffers are appended to `buffers`. Raises what pickling raises.
+
+    After the value come the classes of `__main__` that it reaches: see `_be_main`.
+    """
     file = io.BytesIO()
-    _Packer(file, buffers).dump(value)
+    packer = _Packer(file, buffers)
+    packer.dump((value, packer.main_classes))  # in this order: the list is whole by then
     return file.getvalue()
+
+
+def _be_main(classes: list[type]) -> None:
+    """Batches and errors of these classes are pickled by name: the trainer's `__main__` has them."""
+    main = sys.modules["__main__"]
+    for kind in classes:
+        if kind.__qualname__.isidentifier():
+            setattr(main, kind.__qualname__, kind)
 
 
 def why_not_picklable(value: object, name: str, error: Exception) -> str:
@@ -304,8 +324,12 @@ def unpack(manifest: Manifest, pieces: Sequence[bytearray]) -> Job:
     its modules here are others, or were changed by the script.
     """
     manifest.surroundings.enter()
-    job = pickle.loads(pieces[0], buffers=pieces[1:])
+    for name in manifest.lazy_modules:
+        with contextlib.suppress(ImportError):  # the job will say it better
+            importlib.import_module(name)
+    job, main_classes = pickle.loads(pieces[0], buffers=pieces[1:])
     assert isinstance(job, Job)
+    _be_main(main_classes)
     note_surroundings()
     trail: dict[str, str] = {}
     if fingerprint(job.reachable(), Deadline(None), trail=trail).hex() != manifest.fingerprint:

@@ -68,14 +68,17 @@ def fingerprint(
     deadline: Deadline,
     banned: frozenset[str] = frozenset(),
     trail: dict[str, str] | None = None,
+    lazy: set[str] | None = None,
 ) -> bytes:
     """16 bytes that change when anything reachable from `roots` changes.
 
     The three global generators are left out: they travel by themselves. banned: global names
     that no code in reach may use. trail: is given what was reached, inner things first, each with
-    a digest, to tell where two fingerprints part; TRAIL_LENGTH of them. Raises Unwatchable.
+    a digest, to tell where two fingerprints part; TRAIL_LENGTH of them. lazy: is given the modules that
+    functions import when they are called. Raises Unwatchable.
     """
     walker = _Walker(deadline, banned, {} if trail is None else trail, trail is not None)
+    walker.lazy = set() if lazy is None else lazy
     try:
         for name, root in roots.items():
             walker.walk(root, name)
@@ -100,6 +103,7 @@ class _Walker:
         self, deadline: Deadline, banned: frozenset[str], trail: dict[str, str], has_trail: bool
     ) -> None:
         self._banned = banned
+        self.lazy: set[str] = set()
         self._trail = trail
         self._num_to_trail = TRAIL_LENGTH if has_trail else 0
         self._hash = _new_hash()  # of the object that is being walked
@@ -230,7 +234,7 @@ class _Walker:
     def unordered(self, value: Any, path: str) -> None:
         if not all(isinstance(item, (str, bytes, *_BY_REPR)) for item in value):
             raise Unwatchable(f"{path}: a set of objects has no order to compare by")
-        self._walk_all(sorted(map(repr, value)), path)
+        self._walk_all(value, path)  # in the order that code sees, which hashes decide
         self._walk_subclass(value, path)
 
     def _walk_subclass(self, value: Any, path: str) -> None:
@@ -305,6 +309,7 @@ class _Walker:
             if name in value.__globals__:
                 self._walk_global(value.__globals__[name], names, f"{value.__module__}.{name}")
             elif name in sys.modules:  # imported inside the function
+                self.lazy.add(name)
                 self._walk_global(sys.modules[name], names, name)
         self._walk_attributes(value, type(value), path)
 

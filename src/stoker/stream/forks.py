@@ -7,11 +7,13 @@ Owner: the thread that iterates, and for a moment the one that forks.
 
 import os
 import weakref
+from collections.abc import Callable
 from typing import Protocol
 
 from stoker.wire.slabs import ArenaPool, Lender, Witness
 
 pool = ArenaPool()  # arenas of loaders that have ended
+also_spare: list[Callable[[], list[Lender]]] = []  # whoever keeps such of another kind
 
 
 class Watched(Protocol):
@@ -45,7 +47,8 @@ def look_at_witnesses() -> None:
 
 def _lenders() -> list[Lender]:
     active = [lender for driver in tuple(_drivers) for lender in driver.lenders]
-    return [lender for lender in (*active, *pool) if lender.lent_nbytes]
+    spare = [lender for lenders in also_spare for lender in lenders()]
+    return [lender for lender in (*active, *pool, *spare) if lender.lent_nbytes]
 
 
 def _before_fork() -> None:

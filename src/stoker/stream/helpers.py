@@ -7,14 +7,20 @@ import socket
 
 from stoker.clock import now_s, process_cpu_s
 from stoker.cluster.local import Template
-from stoker.cluster.sizing import local_slots, usable_cores
+from stoker.cluster.sizing import local_slots
 from stoker.plane.fleet import Away, Fleet
+from stoker.stream import forks
 from stoker.stream.events import Offered
 from stoker.wire.slabs import Lender
 
+# Address space of one worker's arena. Only touched pages exist, but a process has 128 TiB for all.
+ARENA_NBYTES = 64 << 30
 SHIPPER = 1 << 20  # the template's slot of the process that packs the job
 # What the loop uses is told again after this much of its own work.
 MEASURE_S = 1.0
+
+
+_known: list[Fleet] = []  # whose spare arenas forks may see
 
 
 class Work:
@@ -47,13 +53,15 @@ class Helpers:
 
     def __init__(self, fleet: Fleet, template: Template) -> None:
         self._fleet = fleet
+        if fleet not in _known:
+            _known.append(fleet)
+            forks.also_spare.append(lambda: fleet.pool)
         self.away: Away = fleet.open(template.start(SHIPPER))
         self.fd = fleet.fileno()
         self.slots: set[int] = set()  # whose latest worker is there
         self.work = Work()
         self._arenas: dict[int, tuple[int, Lender]] = {}
         self._offered: tuple[int, int] | None = None
-        self._num_cores = usable_cores()  # reads files: not for every batch
 
     def fileno(self) -> int:
         return self.fd
@@ -70,17 +78,21 @@ class Helpers:
         self._fleet.hear()
         if not self.away.fingerprint:
             return None
-        num_local = local_slots(self._num_cores, self.work.busy_cores)
+        num_local = local_slots(self._fleet.num_cores, self.work.busy_cores)
         offered = self.away.num_places, num_local
         if offered == self._offered:
             return None
         self._offered = offered
         return Offered(*offered, self.away.fingerprint)
 
-    def start(self, slot: int, arena_nbytes: int) -> tuple[socket.socket, Lender]:
-        number, lender = self._fleet.take_arena(arena_nbytes)
-        self._arenas[slot] = number, lender
+    def start(self, slot: int, arena_nbytes: int) -> tuple[socket.socket, Lender | None]:
+        """Where there is no memory, or no file descriptor, for one more, its socket ends at once."""
         self.slots.add(slot)
+        try:
+            number, lender = self._fleet.take_arena(min(arena_nbytes, ARENA_NBYTES))
+        except OSError as error:
+            return self.away.start_nowhere(slot, str(error)), None
+        self._arenas[slot] = number, lender
         return self.away.start(slot, number, lender.arena), lender
 
     def left(self, slot: int) -> None:

@@ -258,7 +258,7 @@ class Stream:
     def _ask_free(self, task: Task) -> Ask:
         slots = self._free_slots()
         if task.num_deaths >= MAX_DEATHS_AWAY:
-            slots = [slot for slot in slots if self._is_here(slot)] or slots
+            slots = [slot for slot in self._free_on if self._is_here(slot)] or slots
         slot = min(slots, key=lambda s: len(self._free_on[s]))
         self._free_on[slot][task.id] = task
         return Ask(slot, task, free=True)
@@ -341,7 +341,8 @@ class Stream:
         if how is not None and chain.is_away:
             chain.died_away(MAX_DEATHS_AWAY)
         chain.num_machines_lost += how is None and chain.is_away
-        if not self.num_places or chain.num_machines_lost >= MAX_DEATHS:
+        num_here = sum(not other.is_away for other in self._chains)
+        if chain.num_machines_lost >= MAX_DEATHS or num_here < self._num_to_keep:
             chain.is_away = False
         self.num_replayed += chain.num_to_replay()
         return chain.replay(self._seeds)
@@ -382,7 +383,8 @@ class Stream:
         if self.is_iterable:
             chain.saved(point)
             return []
-        if chain.is_moving and point.fingerprint == self._fingerprint:
+        may_move = self.phase in (Phase.HOME, Phase.BARRED)  # in FREE its worker owes others' tasks
+        if chain.is_moving and may_move and point.fingerprint == self._fingerprint:
             chain.point = point
             self._forget_covered(chain)
             if not chain.num_to_replay():
@@ -461,8 +463,7 @@ class Stream:
     def _refused(self, slot: int, task_id: int, why: str) -> list[Action]:
         task = self._free_on.get(slot, {}).pop(task_id, None)
         if task is None:  # it crossed with the bar, or with a restart that let the task go
-            owed = self._free_on.get(slot, {}).values() if slot < self.num_chains else ()
-            return self._clean(slot) + [Ask(slot, task, free=True) for task in owed]
+            return self._clean(slot)
         if why == "drew":
             return self._bar("it draws random numbers", [task], dirty=slot)
         return self._bar("its state moves", [task], moved=(task.chain, task_id), dirty=slot)
@@ -497,13 +498,15 @@ class Stream:
         if dirty is not None:
             actions += self._clean(dirty)
         self._waiting = deque(sorted([*owed, *self._waiting], key=lambda task: task.id))
-        return actions + self._send_due()
+        return actions + self._send_away(0) + self._send_due()
 
     def _clean(self, slot: int) -> list[Action]:
         """Replace a home worker whose state is not its chain's."""
         if slot >= self.num_chains:
             return []
-        return [Kill(slot), *self._revive(slot, None)]
+        owed = self._free_on.get(slot, {}).values()
+        again = (Ask(slot, task, free=True) for task in owed)
+        return [Kill(slot), *self._revive(slot, None), *again]
 
     # -- other machines -----------------------------------------------------------------------------
 

@@ -77,7 +77,16 @@ def _modes() -> tuple[object, ...]:
         torch.is_inference_mode_enabled(),
         torch.is_autocast_enabled("cpu"),
         torch.are_deterministic_algorithms_enabled(),
+        _set("PIL.ImageFile", "LOAD_TRUNCATED_IMAGES", False),
+        _set("PIL.Image", "MAX_IMAGE_PIXELS", 1024 * 1024 * 1024 // 4 // 3),
+        _set("torchvision", "_image_backend", "PIL"),
+        str(np.geterr()) if (np := sys.modules.get("numpy")) else "",
     )
+
+
+def _set(module: str, name: str, default: object) -> object:
+    """A setting of a module that samples may depend on; the default where nobody imported it."""
+    return getattr(sys.modules.get(module), name, default)
 
 
 @dataclass(frozen=True, slots=True)
