@@ -28,8 +28,16 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="session")
-def fleet() -> Iterator[Fleet]:
+@pytest.fixture(scope="package", autouse=True)
+def seed() -> Iterator[None]:
+    """As `stoker run --cluster` sets one; nothing here depends on how strings hash."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONHASHSEED", "1")
+        yield
+
+
+@pytest.fixture(scope="package")
+def fleet(seed: None) -> Iterator[Fleet]:
     said: list[str] = []
     made = Fleet(SETTINGS | {"versions": versions(), "script": None}, said.append)
     made.said = said

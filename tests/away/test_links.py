@@ -67,7 +67,7 @@ def link() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def fleet(link: str) -> Iterator[Fleet]:
+def fleet(seed: None, link: str) -> Iterator[Fleet]:
     """In place of the folder's own: its hosts are behind the link."""
     said: list[str] = []
     more = {"versions": versions(), "script": None, "bind": HERE, "host": ["-c", ENTER]}

@@ -341,6 +341,6 @@ def _where_they_part(theirs: dict[str, str], ours: dict[str, str]) -> str:
     """What is not the same on two machines: the innermost thing that differs."""
     what = next((path for path, digest in theirs.items() if ours.get(path) != digest), "the job")
     return (
-        f"{what} is not there what it is at the trainer (another version of a module, or a global "
-        "of one that the script has changed)"
+        f"{what} is not there what it is at the trainer (another version of a module, a global of "
+        "one that the script has changed, or a set in another order)"
     )
