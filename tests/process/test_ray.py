@@ -80,7 +80,20 @@ def hosts(nodes: Nodes) -> frozenset[int]:
     """Of this cluster: they have the environment that its nodes were started with."""
     ours = f"HOME={nodes.home}".encode()
     found = processes_with("stoker.plane.host")
-    return frozenset(pid for pid in found if ours in environ_of(Path(f"/proc/{pid}")))
+    of_ours = (pid for pid in found if ours in environ_of(Path(f"/proc/{pid}")))
+    return frozenset(pid for pid in of_ours if is_leader(pid))
+
+
+def is_leader(pid: int) -> bool:
+    """A host leads a session; what it forks does not."""
+    with contextlib.suppress(ProcessLookupError):
+        return os.getsid(pid) == pid
+    return False
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind() -> None:
+    """In place of the one of tests/conftest.py: nodes that a test adds stay for the next."""
 
 
 @pytest.fixture(scope="module")
