@@ -216,15 +216,15 @@ TRAINER_CPU_REMOTE = Case(
     quick_flags=("--seconds", "1", "--rounds", "2"),
     is_alone=True,
     checks=(
-        Check(key="of_torch", bar=0.1, at_least=False, how=How.VALUE, what="torch's own loader"),
+        Check(
+            key="of_torch",
+            bar=0.1,
+            at_least=False,
+            how=How.VALUE,
+            other="stoker",
+            what="torch's own loader",
+        ),
     ),
-)
-
-THIN_LINK = Case(
-    script="thin_link.py",
-    quick_flags=("--seconds", "2", "--rounds", "2"),
-    is_alone=True,
-    checks=(alone(3.5, "gain", "x", "the same, not coded"),),
 )
 
 SCALE = Case(
@@ -234,7 +234,7 @@ SCALE = Case(
     checks=(
         alone(0.95, "of_linear_64", "x", "linear, 64 workers"),
         Check(
-            key="trainer_cpu_ms_64", bar=0.3, at_least=False, how=How.VALUE, unit=" ms",
+            key="trainer_cpu_ms_64", bar=0.3, at_least=False, how=How.VALUE, other="stoker", unit=" ms",
             what="trainer CPU a batch",
         ),
     ),
@@ -326,11 +326,6 @@ FIGURES = {
             name="trainer-cpu-remote",
             work="CPU seconds of the training process per GB that other processes send it",
             cases=(TRAINER_CPU_REMOTE,),
-        ),
-        Figure(
-            name="thin-link",
-            work="batches of `images` over a link that is held to 1 Gbit/s",
-            cases=(THIN_LINK,),
         ),
         Figure(
             name="scale",

@@ -33,7 +33,7 @@ def measure(num_hosts: int, batch: torch.Tensor, seconds: float) -> tuple[float,
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=5.0, help="counted, of each number")
+    parser.add_argument("--seconds", type=float, default=3.0, help="counted, of each number")
     flags = parser.parse_args()
     batch, line = torch.rand(BATCH_NBYTES // 4), {}
     for num_hosts in NUMS_HOSTS:
