@@ -44,5 +44,8 @@ class Deadline:
         left_s = self.left_s()
         return None if left_s is None else int(left_s * 1000 + 0.999)
 
+    def is_before(self, other: "Deadline") -> bool:
+        return self._end_s is not None and (other._end_s is None or self._end_s < other._end_s)
+
     def is_over(self) -> bool:
         return self._end_s is not None and self._clock() >= self._end_s

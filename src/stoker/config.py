@@ -64,6 +64,16 @@ def _nbytes(text: str) -> int:
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
+def _price(text: str) -> float:
+    try:
+        price = float(text)
+    except ValueError:
+        price = -1.0
+    if not 0 <= price < float("inf"):
+        raise ConfigError(f"price: got {text!r}; give a number >= 0, as 0.034")
+    return price
+
+
 def _flag(text: str) -> bool:
     if text.lower() in ("1", "true", "yes", "on"):
         return True
@@ -93,6 +103,9 @@ class Settings(NamedTuple):
     bind: str | None = None
     no_tls: bool = False
     allow_mismatch: bool = False
+    no_hedge: bool = False
+    price_worker: float | None = None
+    price_trainer: float | None = None
 
     def to_env(self) -> dict[str, str]:
         """The STOKER_* variables that `from_env` turns back into these settings."""
@@ -164,6 +177,17 @@ SETTINGS = (
         "allow_mismatch", _flag, "",
         "use workers whose Python, torch, NumPy or stoker is another version",
     ),
+    Setting(
+        "no_hedge", _flag, "",
+        "never ask a second worker for a batch that is late: with --cluster dataset code may "
+        "else run twice for one batch",
+    ),
+    Setting(
+        "price_worker", _price, "PRICE",
+        "of one CPU of the cluster for an hour, in any currency: the summary tells what the "
+        "workers cost",
+    ),
+    Setting("price_trainer", _price, "PRICE", "of this machine for an hour"),
 )  # fmt: skip
 
 

@@ -23,7 +23,9 @@ AWAY = under_stoker(f"--cluster=processes:{NUM_HOSTS}")
 ORDERS = [sys.executable, "away_orders.py"]
 KINDS = ("draws", "own", "nothing", "iterable")
 LONG = ("draws:200", "own:60")  # kind and number of batches
+HANGS = ("hangs", "hangs-free")
 NUM_BATCHES = {"draws": 60, "own": 48, "nothing": 160, "iterable": 48, "dies-free": 160}
+NUM_BATCHES |= {"hangs": 120, "hangs-free": 240}
 MIDDLE = {"draws": 16, "own": 16, "nothing": 80, "iterable": 16}
 GONE_WITHIN_S = 10.0  # of processes on machines that are asked over a network
 KNOWN_WITHIN_S = 3.0  # that a process is stopped: the epoch goes on without it
@@ -125,7 +127,7 @@ def trainer(folder: Path, prefix: list[str]) -> Iterator[Trainer]:
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Digest of every epoch under plain Python."""
-    names = (*KINDS, *LONG, "dies", "dies-free")
+    names = (*KINDS, *LONG, "dies", "dies-free", *HANGS)
     with trainer(tmp_path_factory.mktemp("plain"), []) as one:
         one.open(*names)
         return one.rest(*names)
@@ -289,9 +291,39 @@ def test_kills_by_a_seed(plain, ours):
         ours.order(f"take {LONG[1]} {rng.randint(2, 4)}")
         victims = [*hosts(ours.running), *chains(ours.running)]
         kill(rng.choice(victims))
-    phase, num_away, num_lost, _ = ours.order(f"state {LONG[0]}").split()
+    phase, num_away, num_lost, *_ = ours.order(f"state {LONG[0]}").split()
     assert (phase, int(num_away) > 20, int(num_lost) > 1) == ("BARRED", True, True)
     assert ours.rest(*LONG) == {name: plain[name] for name in LONG}
+
+
+@pytest.mark.parametrize("kind", HANGS)
+def test_a_batch_that_does_not_come_is_asked_of_a_second_worker(plain, tmp_path, kind):
+    """The first one waits for ever, and is ended."""
+    with trainer(tmp_path, AWAY) as one:
+        one.open(kind)
+        one.order(f"take {kind} 40")
+        one.order(f"until_away {kind} 20")
+        one.order(f"hang {kind}")
+        assert one.order(f"rest {kind}") == plain[kind]
+        assert (tmp_path / "home" / "hung").exists()
+        *_, num_hedged = one.order(f"state {kind}").split()
+        assert int(num_hedged) >= 1
+        assert one.end().returncode == 0
+
+
+@pytest.mark.parametrize("kind", HANGS)
+def test_no_second_worker_is_asked_where_none_shall_be(plain, tmp_path, kind):
+    with trainer(tmp_path, [*AWAY[:-1], "--no-hedge", AWAY[-1]]) as one:
+        one.open(kind)
+        one.order(f"take {kind} 40")
+        one.order(f"until_away {kind} 20")
+        one.order(f"hang {kind}")
+        one.running.say(f"rest {kind}")
+        (tmp_path / "home" / "go").write_bytes(b"")  # waits for who reads it
+        assert one.running.wait_for(f"rest {kind}") == plain[kind]
+        *_, num_hedged = one.order(f"state {kind}").split()
+        assert num_hedged == "0"
+        assert one.end().returncode == 0
 
 
 def test_a_stopped_host_does_not_outlive_the_trainer(plain, tmp_path):

@@ -294,6 +294,7 @@ def _options(loader: "DataLoader[Any]") -> "StreamOptions":
         num_slots=slots,
         arena_nbytes=nbytes,  # of address space: only pages that are touched exist
         fleet=run.fleet(),
+        may_hedge=not settings.no_hedge,
         held_limit_nbytes=(
             int(HELD_FRAC_OF_MACHINE * nbytes) if settings.memory is None else settings.memory
         ),

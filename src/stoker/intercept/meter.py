@@ -37,7 +37,7 @@ class Meter:
         self._progress = not settings.quiet and _is_tty()
         self._left_s: float | None = None  # when the loop got its last batch
         self._shown_s = now_s()
-        self._seen = (0, 0, 0, 0, 0, 0, 0)
+        self._seen = (0, 0, 0, 0, 0, 0, 0, 0)
         self.settled()
         self._num_samples = 0  # in the last batch that was looked at
         self._num_to_skip = 0  # batches between two looks
@@ -112,11 +112,11 @@ class Meter:
         stats, state, run = driver.stats, driver.state, self._recorder.run
         now = (
             stats.wire_nbytes, stats.raw_nbytes, stats.num_copied, stats.num_away,
-            stats.num_started, state.num_lost, state.num_replayed,
+            stats.num_started, state.num_lost, state.num_replayed, state.num_hedged,
         )  # fmt: skip
         if now == self._seen:
             return
-        wire, raw, copied, away, started, lost, replayed = (
+        wire, raw, copied, away, started, lost, replayed, hedged = (
             new - old for new, old in zip(now, self._seen, strict=True)
         )
         self._record.wire_nbytes += wire
@@ -126,6 +126,7 @@ class Meter:
         run.num_started += started
         run.num_lost += lost
         run.num_replayed += replayed
+        run.num_hedged += hedged
         if state.why_barred:
             self.note(f"kept to its chains: {state.why_barred}")
         self._seen = now

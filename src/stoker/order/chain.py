@@ -4,6 +4,13 @@ Promise: a chain's seeds are those that torch gives the worker of the same id.
 Pure: standard library only.
 """
 
+SECOND = 1 << 16  # a chain's worker runs in the slot of its number, or in the one this much higher
+
+
+def chain_of(slot: int) -> int:
+    """The chain whose worker a slot's is, if its number is below V."""
+    return slot - SECOND if slot >= SECOND else slot
+
 
 def num_chains(setting: str, num_workers: int, num_slots: int) -> int:
     """V, the number of chains of a loader.

@@ -16,7 +16,7 @@ from stoker.report.metrics import ROW, RUN_ROW, LoaderRecord, RunRecord
 
 MAX_LOADERS = 1000
 _RUN_AT = 64
-_ROWS_AT = 128
+_ROWS_AT = 192
 _LINES_AT = 128 * 1024
 assert _ROWS_AT + MAX_LOADERS * ROW.size <= _LINES_AT and RUN_ROW.size <= _ROWS_AT - _RUN_AT
 

@@ -12,7 +12,9 @@ VERSION = 1  # of the report's schema; see docs/report.md
 ROW = struct.Struct(
     "<qqddqqqq"
 )  # num_batches, num_samples, wait_s, busy_s, wire, raw, copied, away
-RUN_ROW = struct.Struct("<dddqqqqq")  # wall_s, cpu_s, 0, rss, started, lost, replayed, slots
+RUN_ROW = struct.Struct(
+    "<dddqqqqqq"
+)  # wall_s, cpu_s, away_s, rss, started, lost, replayed, slots, hedged
 
 
 @dataclass(slots=True)
@@ -59,19 +61,21 @@ class RunRecord:
     num_lost: int = 0
     num_replayed: int = 0
     num_slots: int = 0
+    num_hedged: int = 0
+    away_s: float = 0.0  # that slots of other machines were this run's, all of them together
     rank: int | None = None
     without_stoker: list[int] = field(default_factory=list)  # ranks, as far as rank 0 has seen
 
     def row(self) -> bytes:
         return RUN_ROW.pack(
-            self.wall_s, self.cpu_s, 0.0, self.peak_rss_nbytes,
-            self.num_started, self.num_lost, self.num_replayed, self.num_slots,
+            self.wall_s, self.cpu_s, self.away_s, self.peak_rss_nbytes,
+            self.num_started, self.num_lost, self.num_replayed, self.num_slots, self.num_hedged,
         )  # fmt: skip
 
     def read_row(self, data: bytes) -> None:
         (
-            self.wall_s, self.cpu_s, _, self.peak_rss_nbytes,
-            self.num_started, self.num_lost, self.num_replayed, self.num_slots,
+            self.wall_s, self.cpu_s, self.away_s, self.peak_rss_nbytes,
+            self.num_started, self.num_lost, self.num_replayed, self.num_slots, self.num_hedged,
         ) = RUN_ROW.unpack(data)  # fmt: skip
 
 
@@ -88,8 +92,9 @@ def as_json(run: RunRecord, loaders: list[LoaderRecord], ended: str) -> dict[str
             "started": run.num_started,
             "lost": run.num_lost,
             "replayed": run.num_replayed,
-            "hedged": 0,
+            "hedged": run.num_hedged,
             "slots": run.num_slots,
+            "away_hours": run.away_s / 3600,
         },
         "gradients": {"scheme": None, "wire_nbytes": 0, "raw_nbytes": 0},
         "trainer": {"cpu_s": run.cpu_s, "peak_rss_nbytes": run.peak_rss_nbytes},

@@ -37,6 +37,8 @@ class Ahead:
     is_sequence: bool = False
     num_lost: int = 0
     num_replayed: int = 0
+    num_hedged: int = 0
+    max_held: int = 0  # a Stream's
     why_barred: str = ""  # a Stream's
     is_iterable: bool = False
     max_deaths: int = 1
@@ -66,6 +68,10 @@ class Ahead:
         """The slot that owes the batch that leaves next."""
         wanted = self.reorder.next_id
         return next((slot for slot, owed in enumerate(self._owed) if wanted in owed), None)
+
+    def slot_of(self, chain: int) -> int:
+        """A worker's slot: its number."""
+        return chain
 
     def step(self, event: Event) -> list[Action]:
         """What to do about an event. Raises BrokenGuarantee on what cannot be."""

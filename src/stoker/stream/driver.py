@@ -16,10 +16,11 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, Protocol
 
-from stoker.clock import Deadline
+from stoker.clock import Deadline, now_s
 from stoker.cluster.base import Exit
 from stoker.cluster.local import Template, reap
 from stoker.cluster.spawned import Spawned
+from stoker.order.chain import chain_of
 from stoker.order.reorder import Reorder
 from stoker.plane.fleet import Away, Fleet
 from stoker.plane.ship import ship
@@ -37,6 +38,7 @@ from stoker.stream.events import (
     GiveUp,
     Greeted,
     Kill,
+    Late,
     Lost,
     Refused,
     Reload,
@@ -49,7 +51,7 @@ from stoker.stream.events import (
 from stoker.stream.helpers import SHIPPER, Helpers
 from stoker.wire.batch_codec import decode, dumps
 from stoker.wire.channel import Channel, ConnectionLost, Frame
-from stoker.wire.frame import INLINE, PLACE, Flag, Kind, pack, pack_begin, unpack_wire
+from stoker.wire.frame import INLINE, PLACE, Flag, Header, Kind, pack, pack_begin, unpack_wire
 from stoker.wire.slabs import AT_ONCE_NBYTES, Arena, Lender
 from stoker.worker.job import Job
 from stoker.worker.main import main
@@ -106,6 +108,8 @@ class State(Protocol):
     num_slots: int
     num_lost: int
     num_replayed: int
+    num_hedged: int
+    max_held: int
     why_barred: str
     is_iterable: bool
     max_deaths: int
@@ -118,6 +122,9 @@ class State(Protocol):
     @property
     def next_slot(self) -> int | None:
         """The slot that owes the batch that leaves next; None where any may come."""
+
+    def slot_of(self, chain: int) -> int:
+        """Where a chain's worker is."""
 
     def step(self, event: Event) -> list[Action]:
         """What to do about an event."""
@@ -189,6 +196,7 @@ class Driver:
         for slot in range(state.num_chains):
             self._start(Start(slot))
         self._rest_deadline: Deadline | None = Deadline(REST_AFTER_S)
+        self._is_awaiting = False  # the loop waits for the batch that leaves next
 
     def _arena_of(self, slot: int) -> Arena | None:
         lender = self._local_lenders[slot]
@@ -231,7 +239,7 @@ class Driver:
             if self._has_ended:
                 self._has_ended = False
                 return ENDED
-            if not self._receive(deadline):
+            if not self._receive_or_tell(deadline):
                 return None
         task_id, batch = taken
         self.taken_id = task_id
@@ -263,8 +271,9 @@ class Driver:
                 return None
         return begun[1]
 
-    def wait_pid(self, slot: int) -> int | None:
+    def wait_pid(self, chain: int) -> int | None:
         self._start_rest()
+        slot = self.state.slot_of(chain)
         return self._cluster_of(slot).wait_pid(slot, Deadline(EXIT_WAIT_S))
 
     def _cluster_of(self, slot: int) -> "Template | Spawned | Away":
@@ -279,12 +288,14 @@ class Driver:
         """What multiprocessing calls the worker."""
         return self._template.names[slot]
 
-    def wait_exit(self, slot: int, deadline: Deadline) -> Exit | None:
+    def wait_exit(self, chain: int, deadline: Deadline) -> Exit | None:
         self._start_rest()
+        slot = self.state.slot_of(chain)
         return self._cluster_of(slot).wait_exit(slot, deadline)
 
-    def signal(self, slot: int, signum: int) -> None:
+    def signal(self, chain: int, signum: int) -> None:
         self._start_rest()
+        slot = self.state.slot_of(chain)
         self._cluster_of(slot).signal(slot, signum)
 
     def close(self, grace_s: float) -> None:
@@ -334,6 +345,23 @@ class Driver:
             self._template.start_rest()
 
     # -- frames in ---------------------------------------------------------------------------
+
+    def _receive_or_tell(self, deadline: Deadline) -> bool:
+        """As `_receive`; or the state is told that the batch that leaves next is late."""
+        helpers, slot, task_id = self._helpers, self.state.next_slot, self.state.reorder.next_id
+        late_at_s = None
+        if helpers is not None and slot is not None:
+            late_at_s = helpers.late.late_at_s(slot, task_id)
+        if helpers is None or slot is None or late_at_s is None:
+            return self._receive(deadline)
+        late = Deadline(late_at_s - now_s())
+        self._is_awaiting = True
+        has_come = self._receive(late if late.is_before(deadline) else deadline)
+        self._is_awaiting = False
+        if not has_come and late.is_over():
+            self._apply(Late(slot, task_id, *helpers.late.told(slot, task_id, now_s())))
+            return True
+        return has_come
 
     def _receive(self, deadline: Deadline) -> bool:
         """Take in at least one frame. False when the deadline passed first."""
@@ -391,10 +419,12 @@ class Driver:
                 extra, wire_nbytes = unpack_wire(extra)
                 self.stats.wire_nbytes += wire_nbytes
                 self.stats.num_away += 1
+            if self._helpers is not None:
+                self._measure(self._helpers, slot, header)
             batch = self._decode(slot, frame)
             body = self._bodies.pop(header.task_id, b"")
             if header.kind == Kind.FAILURE:
-                batch = Failed(batch, slot, header.task_id, body, self.node_of(slot))
+                batch = Failed(batch, chain_of(slot), header.task_id, body, self.node_of(slot))
             elif self.prepare is not None:
                 batch = self.prepare(batch)
             free = bool(header.flags & Flag.FREE)
@@ -419,6 +449,11 @@ class Driver:
         elif header.kind == Kind.GREETING:
             self._apply(Greeted(slot, *pickle.loads(frame.extra)))
 
+    def _measure(self, helpers: Helpers, slot: int, header: Header) -> None:
+        """What a batch took to come."""
+        work_s = header.work_us / 1e6
+        helpers.late.answered(slot, header.task_id, now_s(), work_s, self._is_awaiting)
+
     def _decode(self, slot: int, frame: Frame) -> Any:
         header, payload, lender = frame.header, frame.payload, self._lenders[slot]
         table = payload[: header.table_nbytes()]
@@ -429,7 +464,10 @@ class Driver:
             blob = lender.lend(header.blob_offset, header.blob_nbytes)
         if not header.flags & Flag.WIRE:
             self.stats.wire_nbytes += len(payload)
-        self.stats.raw_nbytes += sum(nbytes for _, nbytes, _ in PLACE.iter_unpack(table))
+        nbytes = sum(nbytes for _, nbytes, _ in PLACE.iter_unpack(table))
+        self.stats.raw_nbytes += nbytes
+        if nbytes * self.state.max_held > self._held_limit_nbytes >= 0:
+            self.state.max_held = self._held_limit_nbytes // nbytes
         self.stats.num_copied += copies and self._held_limit_nbytes >= 0
         return decode(table, header.num_storages, header.stream_nbytes, blob, lender, copies)
 
@@ -470,6 +508,8 @@ class Driver:
         if channel is None:
             return  # it is being lost: the loss asks again
         task, lender = ask.task, self._lenders[ask.slot]
+        if self._helpers is not None and not ask.quiet:
+            self._helpers.late.asked(ask.slot, task.id, now_s())
         extra = _packed(lender.take_returned()) if lender is not None else b""
         if not ask.quiet and not self.state.is_iterable:  # whose index lists say nothing
             self._bodies[task.id] = task.body
@@ -529,7 +569,8 @@ class Driver:
             self._hang_up(slot)
             if cluster is self._template:  # the others hear of it when they can be reached
                 self._start_rest()  # one that is put off could not be seen to end
-                cluster.signal(slot, signal.SIGKILL)
+            cluster.signal(slot, signal.SIGKILL)
+            if cluster is self._template:
                 cluster.wait_exit(slot, Deadline(EXIT_WAIT_S))
 
     def _lose(self, slot: int) -> None:
@@ -563,6 +604,7 @@ class Driver:
         channel.close()
         if self._helpers is not None:
             self._helpers.left(slot)
+            self._helpers.late.gone(slot)
 
     def _drain(self, slot: int, deadline: Deadline) -> bool:
         """Read and drop until the worker has closed its end, or time is over. Whether it has."""

@@ -86,6 +86,17 @@ class Offered:
 
 
 @dataclass(frozen=True, slots=True)
+class Late:
+    """The batch that leaves next, which `slot` owes, takes longer than most have. late_s: since
+    its worker could begin; task_s: what a batch takes a worker."""
+
+    slot: int
+    task_id: int
+    late_s: float
+    task_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Restarted:
     """The script began the next epoch on living workers. seed: see Resume."""
 
@@ -107,6 +118,7 @@ Event = (
     | Astray
     | Lost
     | Offered
+    | Late
     | Restarted
     | Closed
 )

@@ -11,6 +11,7 @@ from stoker.cluster.sizing import local_slots
 from stoker.plane.fleet import Away, Fleet
 from stoker.stream import forks
 from stoker.stream.events import Offered
+from stoker.stream.late import Lateness
 from stoker.wire.slabs import Lender
 
 # Address space of one worker's arena. Only touched pages exist, but a process has 128 TiB for all.
@@ -60,6 +61,7 @@ class Helpers:
         self.fd = fleet.fileno()
         self.slots: set[int] = set()  # whose latest worker is there
         self.work = Work()
+        self.late = Lateness()
         self._arenas: dict[int, tuple[int, Lender]] = {}
         self._offered: tuple[int, int] | None = None
 

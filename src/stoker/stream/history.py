@@ -26,10 +26,13 @@ class _Alike:
 
 @dataclass(slots=True, kw_only=True)
 class Chain:
-    """number: also its slot; is_iterable: its tasks are all alike."""
+    """slot: of its worker, its number unless a second one was faster; is_iterable: its tasks are
+    all alike."""
 
     number: int
     is_iterable: bool = False
+    slot: int = field(init=False)
+    second_slot: int | None = None  # of a second worker, which was asked for the same
     num_idle_deaths: int = 0  # since its last answer
     point: Any = None  # of an iterable: a SavedPoint
     is_distrusted: bool = False  # a SavedPoint of its did not prove good
@@ -49,6 +52,9 @@ class Chain:
     _fetched: list[list[_Alike]] = field(default_factory=lambda: [[]])  # by epoch, of an iterable
     _num_saved: int = 0  # of _fetched: what the SavedPoint covers, all in the first epoch
     _body: bytes = b""  # of every task of an iterable
+
+    def __post_init__(self) -> None:
+        self.slot = self.number
 
     @property
     def owed(self) -> list[Task]:
@@ -138,19 +144,24 @@ class Chain:
 
     def replay(self, seeds: list[bytes]) -> list[Action]:
         """Start a worker and have it make what is owed, after what was made. seeds: see Resume."""
+        self.slot = self.number
         if self.is_iterable:
             return [Start(self.number, away=self.is_away), *self._replay_epochs(seeds)]
-        actions: list[Action] = [Start(self.number, self.point, away=self.is_away)]
+        return self.replay_at(self.number, seeds, self.is_away)
+
+    def replay_at(self, slot: int, seeds: list[bytes], away: bool) -> list[Action]:
+        """As `replay`, of a map-style chain, in this slot."""
+        actions: list[Action] = [Start(slot, self.point, away=away)]
         epoch = 0
         for k, task in enumerate(self._tasks):
-            actions += (Resume(self.number, seed) for seed in seeds[epoch : task.epoch])
+            actions += (Resume(slot, seed) for seed in seeds[epoch : task.epoch])
             epoch = max(epoch, task.epoch)
             if k < self._num_answered:
-                actions.append(Ask(self.number, task, quiet=True))
+                actions.append(Ask(slot, task, quiet=True))
             else:
                 watch = task.id > self.last_unwatched_id
-                actions.append(Ask(self.number, task, watch=watch))
-        return actions + [Resume(self.number, seed) for seed in seeds[epoch:]]
+                actions.append(Ask(slot, task, watch=watch))
+        return actions + [Resume(slot, seed) for seed in seeds[epoch:]]
 
     def _replay_epochs(self, seeds: list[bytes]) -> list[Action]:
         actions: list[Action] = []

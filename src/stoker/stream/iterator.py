@@ -90,6 +90,7 @@ class StreamOptions:
     arena_nbytes: int  # address space of one worker's arena
     held_limit_nbytes: int
     fleet: Fleet | None = None  # other machines
+    may_hedge: bool = False  # ask a second worker for a batch that is late
 
 
 class StreamIterator(_MultiProcessingDataLoaderIter):
@@ -145,6 +146,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             is_stateful=self._is_stateful,
             first_chain=self._first_chain,
             persistent=self._persistent_workers,
+            may_hedge=options.may_hedge,
         )
         num_to_fork = state.num_chains if is_forked else 0
         return Driver(

@@ -15,12 +15,14 @@ Pure: no thread, clock, socket or torch.
 """
 
 import itertools
+import sys
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 from stoker.errors import BrokenGuarantee
+from stoker.order.chain import SECOND, chain_of
 from stoker.order.plan import Task
 from stoker.order.reorder import Reorder
 from stoker.stream.events import (
@@ -36,6 +38,7 @@ from stoker.stream.events import (
     GiveUp,
     Greeted,
     Kill,
+    Late,
     Lost,
     Offered,
     Refused,
@@ -44,6 +47,7 @@ from stoker.stream.events import (
     Start,
     Watched,
 )
+from stoker.stream.free import FreeTasks
 from stoker.stream.history import Chain
 
 # A free task costs a look at the job's state and this much for the generators; it must be small
@@ -56,6 +60,8 @@ LONG_HISTORY_NBYTES = 8 << 20
 # In place of an exit: the world changed, and a worker cannot be brought to where it was.
 BEYOND_HELP = "its worker could not be brought back to where it was"
 MAX_DEATHS = 3  # of workers on one task; then the task is to blame
+# A second worker's start: a fork, its greeting and a round trip. Measured: tests/process/test_away.py
+START_COST_S = 0.05
 # Of them on other machines: what they lack this one may have, so the last try is here.
 MAX_DEATHS_AWAY = MAX_DEATHS - 1
 
@@ -74,7 +80,9 @@ class Stream:
     earlier than torch would; may_be_free: rung 5 is open to this job at all; is_iterable: a
     chain's tasks are all alike, and it may end before others; is_stateful: what was drawn ahead is
     part of a state that the script can see, and workers hear of every epoch; first_chain: the one
-    that the first epoch begins with; persistent: workers outlive an iterable; max_deaths: of workers on one task, before it is given up; 1: none can be replaced."""
+    that the first epoch begins with; persistent: workers outlive an iterable; max_deaths: of workers
+    on one task, before it is given up; 1: none can be replaced; may_hedge: a batch that is late may
+    be asked of a second worker; max_held: batches that memory has room for, beyond torch's own."""
 
     num_chains: int
     prefetch_factor: int
@@ -90,6 +98,9 @@ class Stream:
     why_barred: str = ""
     num_lost: int = 0
     num_replayed: int = 0
+    num_hedged: int = 0
+    may_hedge: bool = False
+    max_held: int = sys.maxsize
     reorder: Reorder[Any] = field(init=False)
     _next_id: int = 0
     _first_id: int = 0  # of this epoch: chains are counted from there
@@ -99,8 +110,7 @@ class Stream:
     _num_dropped: int = 0  # tasks of this epoch that their chains, being over, never answer
     _waiting: deque[Task] = field(default_factory=deque)  # drawn ahead, not yet due at home
     _extras: set[int] = field(default_factory=set)  # slots beyond V that were started
-    _free_on: dict[int, dict[int, Task]] = field(default_factory=dict)  # slot -> owed
-    _free_held: dict[int, Task] = field(default_factory=dict)  # answered free, not yet taken
+    _free: FreeTasks = field(default_factory=FreeTasks)
     _fingerprint: bytes | None = None  # of the job at iter(); None while nobody asked
     _has_asked: bool = False
     num_places: int = 0  # workers that other machines may have of this job
@@ -137,8 +147,8 @@ class Stream:
     @property
     def window(self) -> int:
         """Batches asked for and not yet taken: torch's own number, more where tasks are free."""
-        num_workers = max(self.num_chains, len(self._free_on))
-        return self.prefetch_factor * num_workers
+        num_free = min(self.prefetch_factor * len(self._free.on), self.max_held)
+        return max(self.prefetch_factor * self.num_chains, num_free)
 
     @property
     def is_exhausted(self) -> bool:
@@ -151,12 +161,16 @@ class Stream:
         if not self.in_order:
             return None
         wanted = self.reorder.next_id
-        for slot, tasks in self._free_on.items():
+        for slot, tasks in self._free.on.items():
             if wanted in tasks:
                 return slot
         if self.is_iterable:  # the round robin leaves out chains that are over
-            return next((c.number for c in self._chains if _is(c.oldest_owed, wanted)), None)
-        return (wanted - self._first_id + self.first_chain) % self.num_chains
+            return next((c.slot for c in self._chains if _is(c.oldest_owed, wanted)), None)
+        return self._chains[(wanted - self._first_id + self.first_chain) % self.num_chains].slot
+
+    def slot_of(self, chain: int) -> int:
+        """Where a chain's worker is."""
+        return self._chains[chain].slot
 
     @property
     def _num_in_flight(self) -> int:
@@ -187,6 +201,8 @@ class Stream:
                 return self._tell(event, self._lost(slot, how))
             case Offered(num_places, num_local, fingerprint):
                 return self._tell(event, self._offered(num_places, num_local, fingerprint))
+            case Late(slot, task_id, late_s, task_s):
+                return self._tell(event, self._late(slot, task_id, late_s, task_s))
             case Restarted(seed):
                 return self._tell(event, self._restarted(seed))
             case Closed():
@@ -196,7 +212,7 @@ class Stream:
 
     def taken(self, task_id: int) -> list[Action]:
         """A batch has left: what was drawn ahead may be due now."""
-        self._free_held.pop(task_id, None)
+        self._free.taken(task_id)
         return self._send_due() if self._waiting else []
 
     def _drawn(self, body: bytes, wants_state: bool) -> list[Action]:
@@ -236,7 +252,7 @@ class Stream:
         """Send what torch would have sent by now."""
         due: list[Action] = []
         while self._waiting and self._waiting[0].id < self._schedule_end:
-            due.append(self._ask_home(self._waiting.popleft()))
+            due += self._ask_home(self._waiting.popleft())
         return due
 
     @property
@@ -245,43 +261,49 @@ class Stream:
         num_taken = self._next_id - self._num_in_flight - self._num_dropped
         return num_taken + self.prefetch_factor * self.num_chains
 
-    def _ask_home(self, task: Task) -> Action:
+    def _ask_home(self, task: Task) -> list[Action]:
         chain = self._chains[task.chain]
         if chain.how_lost is not None:
-            return GiveUp(task, chain.how_lost)
+            return [GiveUp(task, chain.how_lost)]
         chain.asked(task)
         watch = self.phase is Phase.ASKED or chain.is_moving
         if not watch:
             chain.last_unwatched_id = task.id
-        return Ask(task.chain, task, watch=watch)
+        slots = (chain.slot,) if chain.second_slot is None else (chain.slot, chain.second_slot)
+        return [Ask(slot, task, watch=watch) for slot in slots]
 
     def _ask_free(self, task: Task) -> Ask:
         slots = self._free_slots()
         if task.num_deaths >= MAX_DEATHS_AWAY:
-            slots = [slot for slot in self._free_on if self._is_here(slot)] or slots
-        slot = min(slots, key=lambda s: len(self._free_on[s]))
-        self._free_on[slot][task.id] = task
-        return Ask(slot, task, free=True)
+            slots = [slot for slot in self._free.on if self._is_here(slot)] or slots
+        return Ask(self._free.ask(task, slots), task, free=True)
 
     def _arrived(self, slot: int, task_id: int, batch: Any, free: bool) -> list[Action]:
+        actions: list[Action] = []
         if free:
-            task = self._free_on.get(slot, {}).pop(task_id, None)
-            if task is None:
-                return []  # it crossed with the bar: the task is made again at home
-            self._free_held[task_id] = task
-            if slot < self.num_chains:
-                self._chains[slot].num_idle_deaths = self._chains[slot].num_deaths_away = 0
+            if not self._free.answered(slot, task_id):
+                return []  # it crossed with the bar, or another was first
+            chain = self._chain_of(slot)
+            if chain is not None:
+                chain.num_idle_deaths = chain.num_deaths_away = 0
             elif slot > self.witness_slot:
                 self._num_deaths_away = 0
         else:
-            self._home_chain(slot, task_id).answered()
+            chain = self._home_chain(slot, task_id)
+            chain.answered()
+            actions += self._settle(chain, slot)
         if task_id >= self._first_id:
             self.reorder.hold(task_id, batch)
-        return []
+        return actions
+
+    def _chain_of(self, slot: int) -> Chain | None:
+        """Whose worker a slot's is; None: it takes free-standing tasks only, or is the witness."""
+        number = chain_of(slot)
+        return self._chains[number] if number < self.num_chains else None
 
     def _home_chain(self, slot: int, task_id: int) -> Chain:
         """The chain that owes this task before all others. Raises BrokenGuarantee."""
-        chain = self._chains[slot] if slot < self.num_chains else None
+        chain = self._chain_of(slot)
         if chain is None or not _is(chain.oldest_owed, task_id):
             owed = chain.owed if chain is not None else "nothing"
             raise self._broken(f"batch {task_id} from slot {slot}, which owes {owed}")
@@ -301,21 +323,24 @@ class Stream:
         if slot == self.witness_slot:
             return []  # then histories stay whole
         self.num_lost += 1
-        orphans = list(self._free_on.pop(slot, {}).values())
+        chain = self._chain_of(slot)
+        if chain is not None and chain.second_slot is not None:
+            return self._settle(chain, chain.second_slot if slot == chain.slot else chain.slot)
+        orphans = self._free.close(slot)
         hopeless = [task for task in orphans[:1] if how is not None and self._blame(task)]
         orphans = orphans[len(hopeless) :]
         actions: list[Action] = [GiveUp(task, how) for task in hopeless]
-        if slot < self.num_chains:
-            actions += self._revive(slot, how)
-            if self.phase is Phase.FREE and self._chains[slot].how_lost is None:
-                self._free_on[slot] = {}
+        if chain is not None:
+            actions += self._revive(chain, how)
+            if self.phase is Phase.FREE and chain.how_lost is None:
+                self._free.on[chain.slot] = {}
         self._extras.discard(slot)
-        if slot > self.witness_slot:
+        if chain is None and slot > self.witness_slot:
             self._num_deaths_away += how is not None
             actions += self._hire()
         elif self.num_chains <= slot < self.num_slots and not self._extras:
             return actions + self._bar("its further workers died", orphans)
-        if self.phase is Phase.FREE and self._free_on:
+        if self.phase is Phase.FREE and self._free.on:
             return actions + [self._ask_free(task) for task in orphans]
         if orphans or self.phase is Phase.FREE:  # barred just now, or to be: nobody is left
             return actions + self._bar(self.why_barred or "all its workers died", orphans)
@@ -323,16 +348,15 @@ class Stream:
 
     def _astray(self, slot: int) -> list[Action]:
         self._chains[slot].distrust()
-        return self._clean(slot)
+        return self._clean(self._chains[slot])
 
     def _blame(self, task: Task) -> bool:
         """Count one more death against the task that was at work; whether it is one too many."""
         task.num_deaths += 1
         return task.num_deaths >= self.max_deaths
 
-    def _revive(self, slot: int, how: Any) -> list[Action]:
+    def _revive(self, chain: Chain, how: Any) -> list[Action]:
         """Start a chain's worker again and have it make what it made; how: None if we ended it."""
-        chain = self._chains[slot]
         if chain.is_reloading:  # to load it may be what killed it
             chain.distrust()
         if how is not None and self._is_hopeless(chain):
@@ -361,10 +385,8 @@ class Stream:
         Not those that torch would not have sent yet: free ones leave no trace, so they are
         merely no longer owed to anybody.
         """
-        for slot, tasks in self._free_on.items():
-            self._free_on[slot] = {i: task for i, task in tasks.items() if i < self._schedule_end}
+        self._free.restart(self._schedule_end)
         self._waiting.clear()
-        self._free_held.clear()
         self._first_id = self._next_id
         self._cursor = self.first_chain = 0
         self.reorder = Reorder(self._next_id, self.in_order)
@@ -412,11 +434,14 @@ class Stream:
             return []  # looking after each task whether it left a trace would cost too much
         self.phase = Phase.ASKED
         self._extras = set(range(self.num_chains, self.num_slots))
-        return [Start(slot, must_greet=True) for slot in sorted(self._extras)] + self._hire()
+        actions = [act for chain in self._chains for act in self._settle(chain, chain.slot)]
+        actions += [Start(slot, must_greet=True) for slot in sorted(self._extras)]
+        return actions + self._hire()
 
     def _greeted(self, slot: int, fingerprint: bytes, resumed: bool) -> list[Action]:
-        if slot < self.num_chains:
-            return self._check_resumed(slot, resumed)
+        chain = self._chain_of(slot)
+        if chain is not None:
+            return self._check_resumed(chain, slot, resumed)
         if slot != self.witness_slot and self.phase not in (Phase.ASKED, Phase.FREE):
             return []  # it is being killed
         if slot > self.witness_slot and fingerprint != self._fingerprint:
@@ -430,14 +455,15 @@ class Stream:
             self._forget_covered(chain)
         return [Kill(slot)] if slot == self.witness_slot else self._try_free()
 
-    def _check_resumed(self, slot: int, resumed: bool) -> list[Action]:
+    def _check_resumed(self, chain: Chain, slot: int, resumed: bool) -> list[Action]:
         """A chain whose past is forgotten must go on from its point, or it cannot go on."""
-        chain = self._chains[slot]
         if resumed or not chain.has_forgotten:
             return []
+        if slot == chain.second_slot:
+            return self._settle(chain, chain.slot)
         if chain.is_away:  # that machine is unlike this one after all
             chain.is_away = False
-            return self._clean(slot)
+            return self._clean(chain)
         chain.how_lost = chain.how_lost or BEYOND_HELP
         return [Kill(slot), *(GiveUp(task, chain.how_lost) for task in chain.owed)]
 
@@ -453,7 +479,7 @@ class Stream:
             if chain.point.fingerprint != self._fingerprint:
                 return self._bar("its state moves", moved=(number, chain.point.task_id))
         self.phase = Phase.FREE
-        self._free_on = {slot: {} for slot in (*range(self.num_chains), *sorted(self._extras))}
+        self._free = FreeTasks([*(c.slot for c in self._chains), *sorted(self._extras)])
         return []
 
     def _forget_covered(self, chain: Chain) -> None:
@@ -461,9 +487,10 @@ class Stream:
             chain.forget_covered()
 
     def _refused(self, slot: int, task_id: int, why: str) -> list[Action]:
-        task = self._free_on.get(slot, {}).pop(task_id, None)
+        task = self._free.let_go(slot, task_id)
         if task is None:  # it crossed with the bar, or with a restart that let the task go
-            return self._clean(slot)
+            chain = self._chain_of(slot)
+            return [] if chain is None else self._clean(chain)
         if why == "drew":
             return self._bar("it draws random numbers", [task], dirty=slot)
         return self._bar("its state moves", [task], moved=(task.chain, task_id), dirty=slot)
@@ -483,30 +510,32 @@ class Stream:
         one, or than one that is yet to run at home and may move it too, did not see it, and is
         made again. It cannot have left, for the earlier task itself has not.
         """
-        owed = [task for tasks in self._free_on.values() for task in tasks.values()]
+        owed, held = self._free.end()
         owed += more or ()
         first = {} if moved is None else dict([moved])
         for task in owed:
             first[task.chain] = min(first.get(task.chain, task.id), task.id)
-        stale = [t for t in self._free_held.values() if t.id > first.get(t.chain, t.id)]
+        stale = [t for t in held if t.id > first.get(t.chain, t.id)]
         for task in stale:
             self.reorder.drop(task.id)
         owed += stale
         actions: list[Action] = [Kill(slot) for slot in sorted(self._extras)]
         self.phase, self.why_barred = Phase.BARRED, why
-        self._extras, self._free_on, self._free_held = set(), {}, {}
-        if dirty is not None:
-            actions += self._clean(dirty)
+        self._extras = set()
+        chain = None if dirty is None else self._chain_of(dirty)
+        if chain is not None:
+            actions += self._clean(chain)
         self._waiting = deque(sorted([*owed, *self._waiting], key=lambda task: task.id))
         return actions + self._send_away(0) + self._send_due()
 
-    def _clean(self, slot: int) -> list[Action]:
+    def _clean(self, chain: Chain) -> list[Action]:
         """Replace a home worker whose state is not its chain's."""
-        if slot >= self.num_chains:
-            return []
-        owed = self._free_on.get(slot, {}).values()
-        again = (Ask(slot, task, free=True) for task in owed)
-        return [Kill(slot), *self._revive(slot, None), *again]
+        owed = self._free.on.pop(chain.slot, None)
+        actions = [*self._settle(chain, chain.slot), Kill(chain.slot), *self._revive(chain, None)]
+        if owed is not None:
+            self._free.on[chain.slot] = owed
+            actions += [Ask(chain.slot, task, free=True) for task in owed.values()]
+        return actions
 
     # -- other machines -----------------------------------------------------------------------------
 
@@ -555,7 +584,8 @@ class Stream:
         if not self.num_places:
             return []
         chain.is_away = True
-        return [Kill(chain.number), *chain.replay(self._seeds)]
+        actions = [*self._settle(chain, chain.slot), Kill(chain.slot)]
+        return actions + chain.replay(self._seeds)
 
     def _hire(self) -> list[Action]:
         """As many workers for free-standing tasks as there are places, and no more."""
@@ -571,7 +601,7 @@ class Stream:
             self._extras.add(slot)
             actions.append(Start(slot, must_greet=True, away=True))
             if self.phase is Phase.FREE:
-                self._free_on[slot] = {}
+                self._free.on[slot] = {}
         return actions
 
     def _dismiss(self, slots: list[int]) -> list[Action]:
@@ -579,22 +609,60 @@ class Stream:
         orphans: list[Task] = []
         for slot in slots:
             self._extras.discard(slot)
-            orphans += self._free_on.pop(slot, {}).values()
-        if self.phase is Phase.FREE and not self._free_on:
+            orphans += self._free.close(slot)
+        if self.phase is Phase.FREE and not self._free.on:
             return actions + self._bar("all its workers died", orphans)
         return actions + [self._ask_free(task) for task in orphans]
 
     def _free_slots(self) -> list[int]:
         """Where free-standing tasks may go: where others help, only some of this machine's."""
         if not self.num_places or self._num_local is None:
-            return list(self._free_on)
-        here = [slot for slot in self._free_on if self._is_here(slot)]
+            return list(self._free.on)
+        here = [slot for slot in self._free.on if self._is_here(slot)]
         spared = set(here[self._num_local :])
-        return [slot for slot in self._free_on if slot not in spared] or list(self._free_on)
+        return [slot for slot in self._free.on if slot not in spared] or list(self._free.on)
 
     def _is_here(self, slot: int) -> bool:
-        is_away = slot < self.num_chains and self._chains[slot].is_away
-        return slot < self.witness_slot and not is_away
+        chain = self._chain_of(slot)
+        return slot < self.witness_slot if chain is None else not chain.is_away
+
+    # -- second workers ------------------------------------------------------------------------------
+
+    def _late(self, slot: int, task_id: int, late_s: float, task_s: float) -> list[Action]:
+        """Ask a second worker, on another machine, for the batch that leaves next."""
+        if not self.num_places or not self.may_hedge:
+            return []
+        if self.phase is Phase.FREE:
+            tasks = self._free.on.get(slot, {})
+            others = [other for other in self._free_slots() if other != slot]
+            if task_id not in tasks or not others or len(self._free.owed(task_id)) > 1:
+                return []
+            self.num_hedged += 1
+            return [Ask(self._free.ask(tasks[task_id], others), tasks[task_id], free=True)]
+        chain = self._chain_of(slot)
+        if chain is None or self.phase not in (Phase.HOME, Phase.BARRED):
+            return []
+        # What it covers is forgotten only where the state at iter() was seen not to move.
+        is_portable = (
+            chain.has_forgotten
+            and not self.is_stateful
+            and chain.point.fingerprint == self._fingerprint
+        )
+        cost_s = (chain.num_to_replay() + 1) * task_s + START_COST_S
+        if not is_portable or chain.second_slot is not None or late_s < cost_s:
+            return []
+        self.num_hedged += 1
+        second = chain.second_slot = chain.number + SECOND * (chain.slot < SECOND)
+        return chain.replay_at(second, self._seeds, away=True)
+
+    def _settle(self, chain: Chain, slot: int) -> list[Action]:
+        """Of a chain's two workers this one goes on."""
+        if chain.second_slot is None:
+            return []
+        other = chain.slot if slot == chain.second_slot else chain.second_slot
+        chain.is_away = chain.is_away or slot == chain.second_slot
+        chain.slot, chain.second_slot = slot, None
+        return [Kill(other)]
 
     # -- story ------------------------------------------------------------------------------------
 

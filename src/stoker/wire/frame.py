@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from stoker.errors import BrokenGuarantee
 
-MAGIC = b"s\x01"
+MAGIC = b"s\x02"
+MAX_WORK_US = (1 << 32) - 1
 INLINE = -1  # an offset that means: travels in the message itself
 
 
@@ -54,6 +55,8 @@ class Header(NamedTuple):
     blob_nbytes: int
     blob_offset: int
     extra_nbytes: int
+    work_us: int = 0
+    """BATCH: what the worker took to make it; at most MAX_WORK_US."""
 
     def payload_nbytes(self) -> int:
         blob = self.blob_nbytes if self.blob_offset == INLINE else 0
@@ -63,7 +66,7 @@ class Header(NamedTuple):
         return PLACE.size * (self.num_storages + self.num_buffers)
 
 
-HEADER = struct.Struct("<2sBBIIqiQQqQ")
+HEADER = struct.Struct("<2sBBIIqiQQqQI")
 PLACE = struct.Struct("<qQQ")  # offset in the arena or INLINE, nbytes, bytes cut off in front
 
 
@@ -78,6 +81,7 @@ def pack(
     blob_nbytes: int = 0,
     blob_offset: int = INLINE,
     extra_nbytes: int = 0,
+    work_s: float = 0.0,
 ) -> bytes:
     """Header and table. places: packed table, number of storages, number of buffers."""
     table, num_storages, num_buffers = places
@@ -85,6 +89,7 @@ def pack(
         HEADER.pack(
             MAGIC, kind, flags, num_storages, num_buffers, task_id, chain,
             stream_nbytes, blob_nbytes, blob_offset, extra_nbytes,
+            min(int(work_s * 1e6), MAX_WORK_US),
         )
         + table
     )  # fmt: skip

@@ -57,6 +57,7 @@ class Worker:
         self._seeded = b""
         self._num_tasks = 0
         self._task_s = 1.0  # what the last task took
+        self._made_s = 0.0  # the last batch, of whatever kind of task
         self._work_s = 0.0
         self._next_watch_s = FIRST_WATCH_S
         self._fingerprint = b""
@@ -210,7 +211,7 @@ class Worker:
             self._channel.send(head, extra)
             return
         must_watch = bool(header.flags & Flag.POINT)
-        task_s = now_s() - started_s
+        self._made_s = task_s = now_s() - started_s
         point: Point | SavedPoint | None = self._after_task(header.task_id, task_s, must_watch)
         if self._saver is not None:
             point = self._saver.heard(self._fetcher, self._job.dataset, batch, task_s)
@@ -293,6 +294,7 @@ class Worker:
             blob_nbytes=encoded.blob_nbytes,
             blob_offset=encoded.blob_offset,
             extra_nbytes=len(extra),
+            work_s=self._made_s,
         )
         self._channel.send(head, *encoded.inline_parts(), extra)
 
@@ -332,7 +334,9 @@ class Worker:
         mine = save_generators()
         self.show_as(chain)
         seeded = save_generators()
+        started_s = now_s()
         batch = self._fetch(indices)
+        self._made_s = now_s() - started_s
         drew = save_generators() != seeded
         if self._chain is not None:
             self.show_as(self._chain)

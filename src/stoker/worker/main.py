@@ -11,6 +11,7 @@ import socket
 import torch
 from torch.utils.data import _utils
 
+from stoker.order.chain import chain_of
 from stoker.wire.channel import Channel
 from stoker.wire.slabs import Arena
 from stoker.worker.collate import stack_faster
@@ -22,7 +23,7 @@ from stoker.worker.patches import give_birth_in, tune_allocator
 
 def main(job: Job, slot: int, sock: socket.socket, arena: Arena | None) -> None:
     """Be a worker until the trainer closes its end of `sock`. Runs user code."""
-    chain = slot if slot < job.num_chains else None
+    chain = chain_of(slot) if chain_of(slot) < job.num_chains else None
     try:
         os.register_at_fork(after_in_child=sock.close)  # a fork of the dataset's is not a worker
         _utils.signal_handling._set_worker_signal_handlers()  # type: ignore[attr-defined]

@@ -4,17 +4,20 @@ open NAME KIND NUM_BATCHES   iter() of a new loader
 hosts NAME N                 wait until N hosts have unpacked its job
 take NAME N                  N more batches; tells how many hosts made so far
 until_away NAME N            batches until hosts have made N in all
-state NAME                   tells phase, batches that hosts made, chains lost and replayed
+hang NAME                    the next sample on a host is not given before the file `go` is written
+state NAME                   tells phase, batches that hosts made, chains lost, replayed, hedged
 rest NAME                    all that is left; tells the digest of the whole epoch
 drop NAME                    forget the iterator
 Every order is answered by one line that begins with the order.
 """
 
+import contextlib
 import hashlib
 import os
 import random
 import sys
 import time
+from pathlib import Path
 
 import numpy
 import torch
@@ -23,6 +26,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 
 BATCH = 4
 WORKERS = 4
+FOLDER = os.environ["HOME"]  # of this test
 SAMPLE_S = 0.008  # of waiting, as for storage
 
 
@@ -72,6 +76,26 @@ class Stream(IterableDataset):
             yield index, torch.rand(3)
 
 
+def hang_if_ordered():
+    """Once, in whichever process of a host's comes here first."""
+    if is_on_a_host():
+        with contextlib.suppress(FileNotFoundError):
+            Path(FOLDER, "hang").rename(Path(FOLDER, "hung"))
+            Path(FOLDER, "go").read_bytes()
+
+
+class Hangs(Draws):
+    def __getitem__(self, index):
+        hang_if_ordered()
+        return super().__getitem__(index)
+
+
+class HangsFree(Nothing):
+    def __getitem__(self, index):
+        hang_if_ordered()
+        return super().__getitem__(index)
+
+
 class DiesOnHosts(Draws):
     """Its code ends every process that is not on the trainer's machine."""
 
@@ -93,6 +117,8 @@ KINDS = {
     "own": Own,
     "nothing": Nothing,
     "iterable": Stream,
+    "hangs": Hangs,
+    "hangs-free": HangsFree,
     "dies": DiesOnHosts,
     "dies-free": DiesOnHostsFree,
 }
@@ -128,7 +154,12 @@ class Epoch:
 
     def state(self):
         state = self.iterator._driver.state
-        return f"{state.phase.name} {num_away(self.iterator)} {state.num_lost} {state.num_replayed}"
+        numbers = num_away(self.iterator), state.num_lost, state.num_replayed, state.num_hedged
+        return " ".join(map(str, (state.phase.name, *numbers)))
+
+    def hang(self):
+        os.mkfifo(f"{FOLDER}/go")
+        Path(FOLDER, "hang").touch()
 
 
 epochs = {}

@@ -11,7 +11,8 @@ from stoker.errors import ConfigError
 TEXTS = {
     "chains": "7", "cluster": "auto", "workers": "3", "memory": "2G", "report_json": "report.json",
     "hash_batches": "1", "quiet": "yes", "off": "true", "bind": "10.0.0.1",
-    "no_tls": "1", "allow_mismatch": "1",
+    "no_tls": "1", "allow_mismatch": "1", "no_hedge": "1", "price_worker": "0.03",
+    "price_trainer": "2.5",
 }  # fmt: skip
 
 
@@ -100,6 +101,9 @@ def test_a_report_is_written_where_the_command_was_given(tmp_path, monkeypatch):
         bind=st.none() | st.just("10.0.0.1"),
         no_tls=st.booleans(),
         allow_mismatch=st.booleans(),
+        no_hedge=st.booleans(),
+        price_worker=st.none() | st.floats(0, 1e9),
+        price_trainer=st.none() | st.floats(0, 1e9),
     )
 )
 def test_settings_survive_the_environment(settings):

@@ -18,6 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from stoker.order.chain import SECOND, chain_of
 from stoker.stream.events import (
     Arrived,
     Ask,
@@ -26,6 +27,7 @@ from stoker.stream.events import (
     GiveUp,
     Greeted,
     Kill,
+    Late,
     Lost,
     Offered,
     Refused,
@@ -86,8 +88,9 @@ class Streams(RuleBasedStateMachine):
             in_order=in_order,
             num_slots=num_chains + num_extras,
             may_be_free=may_be_free and num_extras + num_places > 0,
+            may_hedge=True,
         )
-        self.most_places = 0
+        self.most_places = self.num_seconds = 0
         self.num_chains, self.prefetch_factor, self.in_order = num_chains, prefetch_factor, in_order
         self.marking, self.by = marking, by
         self.workers = {slot: Worker() for slot in range(num_chains)}
@@ -130,7 +133,7 @@ class Streams(RuleBasedStateMachine):
         if ask.free:
             assert self.stream.phase is Phase.FREE
             return
-        assert ask.slot == task.chain, "home is the chain's own worker"
+        assert chain_of(ask.slot) == task.chain, "home is the chain's own worker"
         early = task.id - self.num_left >= self.prefetch_factor * self.num_chains
         assert not early, "torch would not have sent this yet"
 
@@ -240,7 +243,9 @@ class Streams(RuleBasedStateMachine):
             drew = self.by == "drew" and bool(worker.marks)
             moved = self.by == "moved" and bool(worker.marks)
             state = repr(worker.marks).encode() if moved else SAME
-            self.do(self.stream.step(Watched(slot, Point(task.id, state, drew, worker.marks))))
+            self.do(
+                self.stream.step(Watched(task.chain, Point(task.id, state, drew, worker.marks)))
+            )
 
     def work_free(self, slot, worker, task):
         if task.id in self.marking:
@@ -268,6 +273,15 @@ class Streams(RuleBasedStateMachine):
                     del self.workers[slot]
                     self.do(self.stream.step(Lost(slot, None)))
             assert not self.slots(lambda worker: worker.away), "nowhere to be"
+
+    @rule(late_s=st.sampled_from([0.0, 1e6, 1e6]))
+    def be_late(self, late_s):
+        """The batch that leaves next does not come."""
+        slot, task_id = self.stream.next_slot, self.stream.reorder.next_id
+        if slot in self.workers and task_id < self.num_drawn:
+            num_workers = len(self.workers)
+            self.do(self.stream.step(Late(slot, task_id, late_s, 1.0)))
+            self.num_seconds += len(self.workers) - num_workers
 
     @rule()
     def restart(self):
@@ -303,7 +317,22 @@ class Streams(RuleBasedStateMachine):
     @invariant()
     def barred_has_no_extras(self):
         if hasattr(self, "stream") and self.stream.phase is Phase.BARRED:
-            assert all(slot < self.num_chains for slot in self.workers)
+            assert all(chain_of(slot) < self.num_chains for slot in self.workers)
+
+    @invariant()
+    def a_chain_has_a_second_worker_only_where_it_is_asked_for_the_same(self):
+        if hasattr(self, "stream"):
+            for slot in self.workers:
+                number = chain_of(slot)
+                first, second = number, number + SECOND
+                if number < self.num_chains and {first, second} <= set(self.workers):
+                    chain = self.stream._chains[number]
+                    assert {chain.slot, chain.second_slot} == {first, second}
+                    wanted = [
+                        [ask.task.id for ask in self.workers[slot].inbox if not ask.quiet]
+                        for slot in (first, second)
+                    ]
+                    assert wanted[0] == wanted[1], (self.stream.phase, self.workers)
 
     def teardown(self):
         if hasattr(self, "stream"):

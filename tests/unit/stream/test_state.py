@@ -118,7 +118,7 @@ def test_a_free_chains_worker_restarts_however_often_it_dies_in_between_tasks():
     stream = free()
     for _ in range(5):
         fill(stream)
-        for slot, tasks in stream._free_on.items():
+        for slot, tasks in stream._free.on.items():
             for task_id in tuple(tasks):
                 stream.step(Arrived(slot, task_id, "batch", free=True))
         take_all(stream)
@@ -374,7 +374,7 @@ def test_a_free_task_that_kills_workers_on_other_machines_is_made_here():
     stream = free()
     hired = {a.slot for a in stream.step(Offered(2, 1, b"same")) if isinstance(a, Start)}
     fill(stream)
-    deadly = next(iter(stream._free_on[min(hired)].values()))
+    deadly = next(iter(stream._free.on[min(hired)].values()))
     deadly.num_deaths = MAX_DEATHS - 2
     actions = stream.step(Lost(min(hired), "died"))
     (slot,) = [a.slot for a in actions if isinstance(a, Ask) and a.task is deadly]
@@ -385,7 +385,7 @@ def test_workers_that_die_one_after_another_on_other_machines_are_not_hired_for_
     stream = free()
     stream.step(Offered(1, 1, b"same"))
     for k in range(MAX_DEATHS):
-        (slot,) = [s for s in stream._free_on if s > stream.witness_slot]
+        (slot,) = [s for s in stream._free.on if s > stream.witness_slot]
         hired = starts(stream.step(Lost(slot, "died")))
         assert hired == ([True] if k < MAX_DEATHS - 1 else [])
     assert starts(stream.step(Offered(2, 1, b"same"))) == []

@@ -49,8 +49,8 @@ def test_the_length_counts_a_blob_only_where_it_travels_along():
 
 
 def test_a_frame_of_another_version_is_refused():
-    data = b"s\x02" + pack(Kind.TASK)[2:]
-    with pytest.raises(BrokenGuarantee, match=r"starts with b's\\x02', not b's\\x01'"):
+    data = b"s\x01" + pack(Kind.TASK)[2:]
+    with pytest.raises(BrokenGuarantee, match=r"starts with b's\\x01', not b's\\x02'"):
         unpack(memoryview(data), 0)
 
 
