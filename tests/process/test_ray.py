@@ -6,74 +6,20 @@ What dies on a host is tests/process/test_away.py's; here it is Ray that comes, 
 import contextlib
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import wait_until_gone
 from tests.process.harness import Running, environ_of, started, under_stoker
+from tests.process.nodes import NEEDS_RAY, Nodes, ray_of
 from tests.process.test_away import KINDS, ORDERS, Trainer
-from tests.process.test_deploy import (
-    RAY,
-    TIMEOUT_S,
-    bare_hosts,
-    free_port,
-    processes_with,
-    wait_for_line,
-)
+from tests.process.test_deploy import TIMEOUT_S, free_port, processes_with
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not RAY.exists(), reason="ray is not installed"),
-]
+pytestmark = [pytest.mark.slow, NEEDS_RAY]
 
 GONE_WITHIN_S = 10.0  # the promise: docs/guarantees.md, G5
-
-
-@dataclass
-class Nodes:
-    """A Ray cluster: the head has no CPUs, each further node one."""
-
-    home: Path
-    port: int
-    env: dict[str, str]
-    running: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    def add(self, address: str, *words: str, **more: str) -> None:
-        process = bare_hosts(*words, env=self.env | {"NODE_IP": address} | more)
-        self.running[address] = process
-        wait_for_line(process, "block forever")
-
-    def join(self, address: str) -> None:
-        self.add(address, "join", self.address, CPUS="1")
-
-    def kill(self, address: str) -> None:
-        """The node's raylet and whoever started it, with no chance to say goodbye."""
-        process = self.running.pop(address)
-        raylets = [pid for pid in processes_with(f"--node_ip_address={address}") if is_raylet(pid)]
-        assert raylets
-        for pid in (process.pid, *raylets):
-            os.kill(pid, signal.SIGKILL)
-        process.communicate(timeout=TIMEOUT_S)
-
-    def end(self) -> None:
-        for process in reversed(self.running.values()):
-            process.terminate()
-        for process in self.running.values():
-            process.communicate(timeout=TIMEOUT_S)
-
-
-def is_raylet(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text().strip() == "raylet"
-    return False
 
 
 def hosts(nodes: Nodes) -> frozenset[int]:
@@ -98,41 +44,14 @@ def nothing_is_left_behind() -> None:
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
-    home = Path(f"/tmp/stoker-ray-{os.getpid()}")
-    home.mkdir()
-    made = Nodes(home, free_port(), {})
-    keep = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
-    made.env = keep | {
-        "HOME": str(home),
-        "STOKER_ENV": str(RAY.parents[1]),
-        "TEMP": str(home / "r"),
-        "PORT": str(made.port),
-        "CLIENT_PORT": str(free_port()),
-        # Ray takes 16 s to call a node dead by default
-        "RAY_health_check_initial_delay_ms": "500",
-        "RAY_health_check_period_ms": "500",
-        "RAY_health_check_timeout_ms": "1000",
-        "RAY_health_check_failure_threshold": "3",
-    }
-    try:
-        made.add("127.0.0.1", "head")
-        made.join("127.0.0.2")
-        made.join("127.0.0.3")
+    with ray_of(1, 1) as made:
         yield made
-    finally:
-        made.end()
-        left = processes_with(str(home))
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        subprocess.run(["rm", "-rf", str(home)], check=True)
 
 
 @contextlib.contextmanager
 def trainer(nodes: Nodes, folder: Path, *flags: str) -> Iterator[Trainer]:
-    env = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(nodes.home / ".ray/auth_token")}
     prefix = under_stoker(f"--cluster={nodes.address}", *flags)
-    with started([*prefix, *ORDERS], folder, stdin=None, environ=env) as running:
+    with started([*prefix, *ORDERS], folder, stdin=None, environ=nodes.token) as running:
         yield Trainer(running)
 
 

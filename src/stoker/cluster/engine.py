@@ -10,17 +10,34 @@ from typing import Any, Protocol
 class Engine(Protocol):
     """Starts hosts (plane/host.py) on a cluster's machines, and again where they end.
 
-    Owner: one thread; every call may wait. Whatever it started ends when this process does.
+    settings: `cluster`; `workers`: None, for a host on every CPU there is, `N`, or `MIN:MAX`;
+    `host`, if it is there: what Python runs as a host.
+    Owner: one thread, but for `want`; every call may wait, but for `want`. Whatever it started
+    ends when this process does.
     """
 
     def address_of_trainer(self) -> str:
         """Of the interface by which the cluster reaches this machine. Raises where there is no
         cluster."""
 
-    def run(self, way: dict[str, Any], tell: Callable[[str], None]) -> None:
-        """Keep hosts running, each told `way` with its name and node. Never returns.
+    def run(
+        self, way: dict[str, Any], tell: Callable[[str], None], dismiss: Callable[[str], None]
+    ) -> None:
+        """Keep hosts running, each told `way` with its name and node. Never returns, nor raises.
 
-        tell: called with what the user should know, one line each.
+        Names are unique among the hosts that live; one that is started again may keep its own.
+        A host that ends without being told to is started again, ever later while it does not
+        live. To be told is that its stdin ends: it leaves with code 0, or is killed.
+        tell: called with what the user should know, one line each;
+        dismiss: called with the name of a host just before it is ended because fewer are wanted.
+        Both are called by the thread that runs.
+        """
+
+    def want(self, num_hosts: int) -> None:
+        """From now on so many, within `MIN:MAX`; where the setting is another this does nothing.
+
+        From any thread, also before `run`. Never waits: hosts come when there is room for them.
+        Until the first call MIN run, and at least 1.
         """
 
 

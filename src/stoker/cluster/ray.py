@@ -17,6 +17,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from stoker.cluster.hosts import Bounds
 from stoker.cluster.processes import start_host
 
 LOOK_EVERY_S = 1.0  # Ray tells nobody when nodes come
@@ -49,6 +50,8 @@ class RayEngine:
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
         self._address: str = settings["cluster"]
+        self._bounds = Bounds.of(settings["workers"])
+        self._num_wanted = self._bounds.first
         self._left_out: list[str] = []
         self._runtime_env = self._code(settings.get("script"))
         ray.init(
@@ -67,7 +70,12 @@ class RayEngine:
             sock.connect((host, int(port)))
             return str(sock.getsockname()[0])
 
-    def run(self, way: dict[str, Any], tell: Callable[[str], None]) -> None:
+    def want(self, num_hosts: int) -> None:
+        self._num_wanted = self._bounds.clamp(num_hosts)
+
+    def run(
+        self, way: dict[str, Any], tell: Callable[[str], None], dismiss: Callable[[str], None]
+    ) -> None:
         if self._left_out:
             tell(
                 f"{len(self._left_out)} files beside the script are not shipped to the workers "
@@ -77,7 +85,7 @@ class RayEngine:
         actors: dict[str, list[Any]] = {}
         while True:
             nodes = self._nodes()
-            wanted = plan(nodes, self._limit())
+            wanted = plan(nodes, self._num_wanted)
             for node in [node for node in actors if node not in nodes]:
                 del actors[node]
             for node, num_wanted in wanted.items():
@@ -88,10 +96,6 @@ class RayEngine:
                     options = HostActor.options(scheduling_strategy=place)  # type: ignore[attr-defined]
                     running.append(options.remote(way, name))
             threading.Event().wait(LOOK_EVERY_S)
-
-    def _limit(self) -> int | None:
-        workers: str | None = self._settings["workers"]
-        return None if workers is None else int(workers.rpartition(":")[2])
 
     def _nodes(self) -> dict[str, tuple[str, int]]:
         """Address and CPUs of the nodes that live, but this machine's own: its cores are local."""

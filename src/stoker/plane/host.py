@@ -49,6 +49,10 @@ class _Lane:
         self.is_leaving = False  # its socket has ended, and how it ended is not known yet
 
 
+class _Leave(Exception):
+    """Whoever started this host is gone, or gives it back."""
+
+
 class Host:
     """See the module. `serve` until the trainer is gone."""
 
@@ -77,8 +81,11 @@ class Host:
         os.dup2(null, 0)
         os.close(null)
 
-    def serve(self, parent: int) -> None:
-        """parent: file descriptor that ends with whoever started this host."""
+    def serve(self, parent: int) -> int:
+        """Until the trainer is gone, or told to leave. Returns the exit code: 0 where it was told.
+
+        parent: file descriptor that ends with whoever started this host, or gives it back.
+        """
         self._watch(self._link, self._hear)
         self._watch(parent, self._leave)
         try:
@@ -90,11 +97,14 @@ class Host:
                     if handler is not None:
                         handler()
                 self._look_around()
+        except _Leave:
+            return 0
         except ConnectionLost:
-            return
+            return 1
         finally:
             for guest in self._guests.values():
                 guest.close()
+        return 1
 
     def _watch(self, source: Any, handler: Any) -> None:
         fd = source if isinstance(source, int) else source.fileno()
@@ -106,7 +116,7 @@ class Host:
         del self._handlers[fd]
 
     def _leave(self) -> None:
-        raise ConnectionLost("whoever started this host is gone")
+        raise _Leave
 
     def _say(self, word: Word, lane: int, head: bytes = b"") -> None:
         self._spoke_s = now_s()
@@ -291,8 +301,7 @@ def run() -> int:
         sys.exit(f"stoker: no trainer at {way.address} port {way.port}: {error}")
     host = Host(link, min(machine_nbytes(), ARENA_NBYTES), encoder)
     link.room = host.room
-    host.serve(sys.stdin.fileno())
-    return 0
+    return host.serve(sys.stdin.fileno())
 
 
 if __name__ == "__main__":

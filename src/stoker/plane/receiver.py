@@ -184,7 +184,11 @@ class Receiver:
             listening = socket.create_server((address, 0), backlog=128)
             way = self._way(reached_at, listening.getsockname()[1])
             self._post(lambda: self._listen(listening))
-            engine.run(way, lambda text: self._post(lambda: self._say("note", text)))
+            engine.run(
+                way,
+                lambda text: self._post(lambda: self._say("note", text)),
+                lambda name: None,
+            )
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             self._post(lambda: self._say("engine", text))

@@ -1,0 +1,82 @@
+"""How many hosts an engine runs, which it gives back, and when it starts one again.
+
+Pure: standard library only; times are given.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+AGAIN_S = 0.2  # between a host's end and its next start; doubles while none lives for SETTLED_S
+AGAIN_AT_MOST_S = 30.0
+SETTLED_S = 10.0
+
+
+@dataclass(slots=True)
+class Brake:
+    """Of one host: how long its next start waits. One that ends at once is started ever less often."""
+
+    _next_s: float = AGAIN_S
+
+    def ended(self, lived_s: float) -> float:
+        """Seconds to wait, after a life of so many."""
+        if lived_s >= SETTLED_S:
+            self._next_s = AGAIN_S
+        wait_s = self._next_s
+        self._next_s = min(2 * wait_s, AGAIN_AT_MOST_S)
+        return wait_s
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the setting `workers` allows. most=None: as many as there are CPUs."""
+
+    least: int
+    most: int | None
+
+    @classmethod
+    def of(cls, workers: str | None) -> "Bounds":
+        """workers: None, `N` or `MIN:MAX`."""
+        if workers is None:
+            return cls(0, None)
+        least, _, most = workers.rpartition(":")
+        return cls(int(least or most), int(most))
+
+    @property
+    def first(self) -> int | None:
+        """Hosts before anybody has said how many are wanted; None: as many as there are CPUs."""
+        return None if self.most is None else max(1, self.least)
+
+    def clamp(self, num_wanted: int) -> int | None:
+        """Hosts to run where so many are wanted: only MIN:MAX moves."""
+        return None if self.most is None else max(self.least, min(num_wanted, self.most))
+
+
+def to_give_back(node_of: Mapping[int, str | None], num_hosts: int) -> list[int]:
+    """Which hosts to end so that num_hosts are left, in this order.
+
+    First those that wait for a place, then whole nodes, the one with the fewest first, since an
+    autoscaler takes back only nodes that are idle; of alike ones the newer.
+    node_of: by number, the newer the larger; None: it has no place yet.
+    """
+    num_on = Counter(node for node in node_of.values() if node is not None)
+    newest = {node: max(n for n, at in node_of.items() if at == node) for node in num_on}
+
+    def rank(number: int) -> tuple[int, int, int]:
+        node = node_of[number]
+        return (0, 0, -number) if node is None else (num_on[node], -newest[node], -number)
+
+    return sorted(node_of, key=rank)[: max(0, len(node_of) - num_hosts)]
+
+
+def missing(
+    cpus: Mapping[str, int], node_of: Mapping[int, str | None], num_hosts: int | None
+) -> list[str | None]:
+    """Hosts to start, each with its node; None: wherever there is room, now or later.
+
+    num_hosts=None: one for every CPU of each node.
+    """
+    if num_hosts is not None:
+        return [None] * (num_hosts - len(node_of))
+    running = Counter(node_of.values())
+    return [node for node in sorted(cpus) for _ in range(cpus[node] - running[node])]

@@ -1,0 +1,56 @@
+"""A process that drives an engine, as the receiver does: what the engine started ends with it.
+
+    python -m tests.contract.engine_driver KIND      settings and way come as two lines of JSON on stdin
+
+then a line an order: `want N`, `nofile N` (a limit to open files; 0: as before). Says what the engine
+says, a line each: `tell TEXT`, `dismiss NAME`, `failed ERROR`.
+"""
+
+import json
+import os
+import resource
+import sys
+import threading
+from typing import Any
+
+from stoker.cluster.engine import Engine, make_engine
+
+
+def make(kind: str, settings: dict[str, Any]) -> Engine:
+    if kind == "fake":
+        from tests.contract.fake_engine import FakeEngine
+
+        return FakeEngine(settings)
+    return make_engine(settings)
+
+
+def obey(engine: Engine) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for line in sys.stdin:
+        order, number = line.split()
+        if order == "want":
+            engine.want(int(number))
+        elif order == "nofile":
+            limit = int(number) or before[0]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
+        print("obeyed", order, flush=True)
+    os._exit(0)
+
+
+def main() -> None:
+    settings, way = json.loads(sys.stdin.readline()), json.loads(sys.stdin.readline())
+    try:
+        engine = make(sys.argv[1], settings)
+        print("address", engine.address_of_trainer(), flush=True)
+        threading.Thread(target=obey, args=(engine,), daemon=True).start()
+        engine.run(
+            way,
+            lambda text: print("tell", text, flush=True),
+            lambda name: print("dismiss", name, flush=True),
+        )
+    except BaseException as error:
+        print("failed", repr(error), flush=True)
+    os._exit(1)
+
+
+main()

@@ -1,0 +1,106 @@
+"""A real Ray of several nodes for tests: each on an address of this machine, with a port, a token and
+a folder of its own. Nothing is asked of any other Ray here, and nothing is left.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.process.test_deploy import (
+    RAY,
+    TIMEOUT_S,
+    bare_hosts,
+    free_port,
+    processes_with,
+    wait_for_line,
+)
+
+NEEDS_RAY = pytest.mark.skipif(not RAY.exists(), reason="ray is not installed")
+
+
+@dataclass
+class Nodes:
+    """A Ray cluster."""
+
+    home: Path
+    port: int
+    env: dict[str, str]
+    running: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def add(self, address: str, *words: str, **more: str) -> None:
+        process = bare_hosts(*words, env=self.env | {"NODE_IP": address} | more)
+        self.running[address] = process
+        wait_for_line(process, "block forever")
+
+    def join(self, address: str, num_cpus: int = 1) -> None:
+        self.add(address, "join", self.address, CPUS=str(num_cpus))
+
+    def kill(self, address: str) -> None:
+        """The node's raylet and whoever started it, with no chance to say goodbye."""
+        process = self.running.pop(address)
+        raylets = [pid for pid in processes_with(f"--node_ip_address={address}") if is_raylet(pid)]
+        assert raylets
+        for pid in (process.pid, *raylets):
+            os.kill(pid, signal.SIGKILL)
+        process.communicate(timeout=TIMEOUT_S)
+
+    @property
+    def token(self) -> dict[str, str]:
+        """Variables without which a driver is not let in."""
+        file = self.home / ".ray/auth_token"
+        return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(file)}
+
+    def end(self) -> None:
+        for process in reversed(self.running.values()):
+            process.terminate()
+        for process in self.running.values():
+            process.communicate(timeout=TIMEOUT_S)
+
+
+def is_raylet(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip() == "raylet"
+    return False
+
+
+@contextlib.contextmanager
+def ray_of(*cpus: int) -> Iterator[Nodes]:
+    """A head without CPUs, and a node with as many as each number says, from 127.0.0.2 on."""
+    home = Path(f"/tmp/stoker-ray-{os.getpid()}")
+    home.mkdir()
+    made = Nodes(home, free_port(), {})
+    keep = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    made.env = keep | {
+        "HOME": str(home),
+        "STOKER_ENV": str(RAY.parents[1]),
+        "TEMP": str(home / "r"),
+        "PORT": str(made.port),
+        "CLIENT_PORT": str(free_port()),
+        # Ray takes 16 s to call a node dead by default
+        "RAY_health_check_initial_delay_ms": "500",
+        "RAY_health_check_period_ms": "500",
+        "RAY_health_check_timeout_ms": "1000",
+        "RAY_health_check_failure_threshold": "3",
+    }
+    try:
+        made.add("127.0.0.1", "head")
+        for number, num_cpus in enumerate(cpus):
+            made.join(f"127.0.0.{number + 2}", num_cpus)
+        yield made
+    finally:
+        made.end()
+        left = processes_with(str(home))
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        subprocess.run(["rm", "-rf", str(home)], check=True)

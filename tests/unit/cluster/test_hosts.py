@@ -1,0 +1,68 @@
+"""How many hosts, where, and how soon again: cluster/hosts.py."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.cluster.hosts import (
+    AGAIN_AT_MOST_S,
+    AGAIN_S,
+    SETTLED_S,
+    Bounds,
+    Brake,
+    missing,
+    to_give_back,
+)
+
+
+def test_a_host_that_ends_at_once_waits_twice_as_long_each_time():
+    brake = Brake()
+    waits_s = [brake.ended(0.0) for _ in range(10)]
+    assert waits_s[:4] == [AGAIN_S, 2 * AGAIN_S, 4 * AGAIN_S, 8 * AGAIN_S]
+    assert waits_s[-1] == brake.ended(SETTLED_S - 0.1) == AGAIN_AT_MOST_S
+
+
+def test_a_host_that_lived_is_started_again_soon():
+    brake = Brake()
+    for _ in range(5):
+        brake.ended(0.0)
+    assert brake.ended(SETTLED_S) == AGAIN_S
+    assert brake.ended(0.0) == 2 * AGAIN_S
+
+
+@pytest.mark.parametrize(
+    ("workers", "first", "of_nine", "of_none"),
+    [(None, None, None, None), ("4", 4, 4, 4), ("2:6", 2, 6, 2), ("0:6", 1, 6, 0)],
+)
+def test_only_a_span_moves(workers, first, of_nine, of_none):
+    bounds = Bounds.of(workers)
+    assert (bounds.first, bounds.clamp(9), bounds.clamp(0)) == (first, of_nine, of_none)
+
+
+def test_those_without_a_place_are_given_back_first_then_whole_nodes():
+    node_of = {0: "a", 1: "a", 2: "b", 3: "c", 4: "b", 5: "c", 6: "a", 7: None, 8: "d"}
+    assert to_give_back(node_of, 0) == [7, 8, 5, 3, 4, 2, 6, 1, 0]
+    assert to_give_back(node_of, 7) == [7, 8]
+    assert to_give_back(node_of, 9) == []
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "c", None])).map(lambda nodes: dict(enumerate(nodes))),
+    st.integers(0, 12),
+)
+def test_at_most_one_node_is_given_back_in_part(node_of, num_hosts):
+    given_back = to_give_back(node_of, num_hosts)
+    kept = set(node_of) - set(given_back)
+    assert len(kept) == min(num_hosts, len(node_of))
+    nodes_of = [{node_of[n] for n in numbers} - {None} for numbers in (kept, given_back)]
+    assert len(nodes_of[0] & nodes_of[1]) <= 1
+
+
+def test_every_cpu_of_every_node_gets_a_host():
+    assert missing({"a": 2, "b": 1}, {0: "a", 1: "gone"}, None) == ["a", "b"]
+    assert missing({"a": 2}, {0: "a", 1: "a"}, None) == []
+
+
+def test_so_many_as_wanted_whatever_room_there_is():
+    assert missing({"a": 1}, {0: "a", 1: None}, 4) == [None, None]
+    assert missing({"a": 9}, {0: "a"}, 0) == []
