@@ -7,7 +7,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from stoker.clock import Deadline
 from stoker.config import Settings
@@ -37,14 +37,29 @@ def link(rate: str = "") -> Iterator[None]:
         do("ip", "-n", NAME, "addr", "add", f"{THERE}/30", "dev", "veth0")
         do("ip", "-n", NAME, "link", "set", "veth0", "up")
         do("ip", "-n", NAME, "link", "set", "lo", "up")
-        if rate:
-            shape = ("root", "tbf", "rate", rate, "burst", "1mb", "latency", "50ms")
-            do("tc", "qdisc", "add", "dev", END, *shape)
-            do("tc", "-n", NAME, "qdisc", "add", "dev", "veth0", *shape)
-        yield
+        with held_to(rate) if rate else contextlib.nullcontext():
+            yield
     finally:
         for words in (("link", "del", END), ("netns", "del", NAME)):
             subprocess.run(["ip", *words], check=False, capture_output=True)
+
+
+@contextlib.contextmanager
+def held_to(rate: str, burst: str = "1mb") -> Iterator[None]:
+    """Both ways: what the hosts send is shaped where they are."""
+    shape = ("root", "tbf", "rate", rate, "burst", burst, "latency", "50ms")
+    do("tc", "qdisc", "add", "dev", END, *shape)
+    do("tc", "-n", NAME, "qdisc", "add", "dev", "veth0", *shape)
+    try:
+        yield
+    finally:
+        do("tc", "qdisc", "del", "dev", END, "root")
+        do("tc", "-n", NAME, "qdisc", "del", "dev", "veth0", "root")
+
+
+def beyond(words: Sequence[str]) -> list[str]:
+    """What Python runs to be this command at the other end of the link."""
+    return ["-c", f"import os; os.execvp('ip', {['ip', 'netns', 'exec', NAME, *words]!r})"]
 
 
 @contextlib.contextmanager
@@ -52,9 +67,8 @@ def fleet(num_hosts: int, *, has_codec: bool = True, cpus: str = "") -> Iterator
     """Hosts behind the link, for the loaders of this process. cpus: as taskset takes them."""
     what = ("-m", "stoker.plane.host") if has_codec else ("-c", RAW_HOST)
     words = [*(("taskset", "-c", cpus) if cpus else ()), sys.executable, *what]
-    enter = f"import os; os.execvp('ip', {['ip', 'netns', 'exec', NAME, *words]!r})"
     settings = Settings(cluster=f"processes:{num_hosts}", bind=HERE, quiet=True)
-    more = {"versions": versions(), "script": None, "host": ["-c", enter]}
+    more = {"versions": versions(), "script": None, "host": beyond(words)}
     made = Fleet(settings._asdict() | more, lambda text: print(text, file=sys.stderr))
     try:
         made.wait(lambda: made.num_hosts == num_hosts, Deadline(PATIENCE_S))

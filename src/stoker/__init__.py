@@ -4,8 +4,14 @@ The door: everything public is named in `__all__`; all else may change without n
 Importing this package never imports torch, and costs well under a millisecond.
 """
 
-from stoker.errors import BrokenGuarantee, ConfigError, StokerError
+from stoker.errors import BrokenGuarantee, ClusterUnavailable, ConfigError, StokerError
 
 __version__ = "0.1.0"
 
-__all__ = ["BrokenGuarantee", "ConfigError", "StokerError", "__version__"]
+__all__ = [
+    "BrokenGuarantee",
+    "ClusterUnavailable",
+    "ConfigError",
+    "StokerError",
+    "__version__",
+]

@@ -101,9 +101,9 @@ def wait_for_line(process: subprocess.Popen[str], words: str) -> None:
     raise AssertionError("".join(seen))
 
 
-def bare_hosts(*words: str, env: dict[str, str]) -> subprocess.Popen[str]:
+def run_script(script: str, *words: str, env: dict[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [DEPLOY / "bare-hosts.sh", *words],
+        [DEPLOY / script, *words],
         env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -114,14 +114,17 @@ def bare_hosts(*words: str, env: dict[str, str]) -> subprocess.Popen[str]:
 def test_two_bare_hosts_are_one_cluster_and_end_without_a_trace(home, env):
     port = free_port()
     ports = {"PORT": str(port), "CLIENT_PORT": str(free_port())}
-    head = bare_hosts("head", env=env | ports)
+    head = run_script("bare-hosts.sh", "head", env=env | ports)
     started = [head]
     try:
         wait_for_line(head, "block forever")
         token = home / ".ray/auth_token"
         assert token.stat().st_mode & 0o777 == 0o600
-        worker = bare_hosts(
-            "join", f"127.0.0.1:{port}", env=env | {"NODE_IP": "127.0.0.2", "CPUS": "1"}
+        worker = run_script(
+            "bare-hosts.sh",
+            "join",
+            f"127.0.0.1:{port}",
+            env=env | {"NODE_IP": "127.0.0.2", "CPUS": "1"},
         )
         started.append(worker)
         wait_for_line(worker, "block forever")
@@ -177,18 +180,8 @@ def slurm(home: Path, env: dict[str, str]) -> Iterator[dict[str, str]]:
     assert not list(Path("/tmp").glob(f"ray-{job}*"))
 
 
-def submit(words: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [DEPLOY / "slurm.sh", *words],
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
 def test_a_slurm_job_gets_its_workers_and_takes_them_along_when_it_ends(home, slurm):
-    job = submit(["python", "train.py"], slurm)
+    job = run_script("slurm.sh", "python", "train.py", env=slurm)
     said, _ = job.communicate(timeout=TIMEOUT_S)
     assert job.returncode == 0, said
     assert "--workers 0:1 -- python train.py" in said
@@ -199,7 +192,7 @@ def test_a_slurm_job_gets_its_workers_and_takes_them_along_when_it_ends(home, sl
 
 
 def test_a_slurm_job_that_is_cancelled_cancels_its_workers(home, slurm):
-    job = submit(["forever"], slurm)
+    job = run_script("slurm.sh", "forever", env=slurm)
     wait_for_line(job, "waiting")
     job.terminate()
     job.communicate(timeout=TIMEOUT_S)

@@ -32,7 +32,8 @@ SETTINGS = {
     "allow_mismatch": False,
     "script": None,
 }
-PLAIN, TLS = None, "0.0.0.0"  # where the receiver listens: in TLS wherever others could, too
+# Where the receiver listens: in TLS wherever hosts may come from elsewhere, as to a name.
+PLAIN, TLS = None, "localhost"
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
 
 

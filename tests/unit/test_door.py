@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import stoker
 from stoker import errors
 
@@ -20,18 +22,24 @@ def test_every_name_on_the_door_is_there():
     assert all(hasattr(stoker, name) for name in stoker.__all__)
 
 
+DECLARED = {
+    name: value
+    for name, value in vars(errors).items()
+    if isinstance(value, type) and issubclass(value, stoker.StokerError)
+}
+
+
 def test_every_error_that_the_screen_declares_is_on_the_door():
-    declared = {
-        name
-        for name, value in vars(errors).items()
-        if isinstance(value, type) and issubclass(value, stoker.StokerError)
-    }
-    assert declared == set(stoker.__all__) - {"__version__"}
+    assert DECLARED.keys() == set(stoker.__all__) - {"__version__"}
 
 
 def test_every_error_has_a_slug_of_its_own():
-    kinds = [stoker.StokerError, stoker.ConfigError, stoker.BrokenGuarantee]
-    assert len({kind.slug for kind in kinds}) == len(kinds)
+    assert len({kind.slug for kind in DECLARED.values()}) == len(DECLARED)
+
+
+@pytest.mark.parametrize("kind", DECLARED.values(), ids=DECLARED)
+def test_the_slug_of_an_error_is_a_heading_of_its_page(kind):
+    assert f"\n### {kind.slug}\n" in (FOLDER.parents[1] / errors.DOCS).read_text()
 
 
 def test_a_bad_setting_is_a_value_error_too():

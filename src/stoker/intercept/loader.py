@@ -38,10 +38,18 @@ _OURS = str(Path(__file__).parents[1])
 
 def get_iterator(original: GetIterator) -> GetIterator:
     """DataLoader._get_iterator: a StreamIterator where we may, else torch's."""
+    return _handing_out(_made, original)
 
+
+def get_stateful_iterator(original: GetIterator) -> GetIterator:
+    """StatefulDataLoader._get_iterator: a StatefulIterator where we may, else torchdata's."""
+    return _handing_out(_made_stateful, original)
+
+
+def _handing_out(make: Callable[..., Any], original: GetIterator) -> GetIterator:
     @functools.wraps(original)
     def _get_iterator(self: "DataLoader[Any]") -> Any:
-        iterator = _made(original, self, place_of(sys._getframe(1)))
+        iterator = make(original, self, place_of(sys._getframe(1)))
         if side.is_on():
             iterator._stoker_meter.follow(self, _looks(self))
         return iterator
@@ -63,19 +71,6 @@ def _made(original: GetIterator, loader: "DataLoader[Any]", place: str) -> Any:
     iterator = _torchs(original, loader)
     _meter(iterator, record)
     return iterator
-
-
-def get_stateful_iterator(original: GetIterator) -> GetIterator:
-    """StatefulDataLoader._get_iterator: a StatefulIterator where we may, else torchdata's."""
-
-    @functools.wraps(original)
-    def _get_iterator(self: "DataLoader[Any]") -> Any:
-        iterator = _made_stateful(original, self, place_of(sys._getframe(1)))
-        if side.is_on():
-            iterator._stoker_meter.follow(self, _looks(self))
-        return iterator
-
-    return _get_iterator
 
 
 def _made_stateful(original: GetIterator, loader: "DataLoader[Any]", place: str) -> Any:

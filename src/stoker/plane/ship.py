@@ -27,11 +27,11 @@ import xxhash
 
 from stoker.clock import Deadline
 from stoker.purity.fingerprint import Unwatchable, fingerprint
+from stoker.wire.batch_codec import LargeBuffers
 from stoker.worker.job import Job, note_surroundings
 
-LARGE_NBYTES = (
-    1 << 20
-)  # smaller buffers stay in the stream: a hash and a message each would cost more
+# Smaller buffers stay in the stream: a hash and a message each would cost more.
+LARGE_NBYTES = 1 << 20
 SEARCH_S = 5.0  # for the attribute that cannot be pickled
 _ALIGN = 64
 
@@ -183,7 +183,7 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
     """Functions and classes of `__main__` by value; plain tensors as buffers, shared as they are."""
 
     def __init__(self, file: io.BytesIO, buffers: list[memoryview]) -> None:
-        super().__init__(file, protocol=5, buffer_callback=_Large(buffers))
+        super().__init__(file, protocol=5, buffer_callback=LargeBuffers(buffers, LARGE_NBYTES))
         self._storages: dict[int, torch.UntypedStorage] = {}  # or one wrapper each would be pickled
         self.main_classes: list[type] = []  # met on the way
 
@@ -199,20 +199,6 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         if isinstance(value, type) and value.__module__ == "__main__":
             self.main_classes.append(value)
         return super().reducer_override(value)
-
-
-class _Large:
-    """Takes large buffers out of the stream; True keeps one in it."""
-
-    def __init__(self, buffers: list[memoryview]) -> None:
-        self._buffers = buffers
-
-    def __call__(self, buffer: pickle.PickleBuffer) -> bool:
-        view = buffer.raw()
-        if view.nbytes < LARGE_NBYTES:
-            return True
-        self._buffers.append(view)
-        return False
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:

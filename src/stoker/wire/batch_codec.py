@@ -65,15 +65,15 @@ class Encoded(NamedTuple):
         return self.blob if self.blob_offset == INLINE else []
 
 
-class _Collector:
-    """Takes large buffers out of the stream; True keeps one in it."""
+class LargeBuffers:
+    """Takes what has `min_nbytes` or more out of a pickle stream; True keeps a buffer in it."""
 
-    def __init__(self, buffers: list[memoryview]) -> None:
-        self._buffers = buffers
+    def __init__(self, buffers: list[memoryview], min_nbytes: int) -> None:
+        self._buffers, self._min_nbytes = buffers, min_nbytes
 
     def __call__(self, buffer: pickle.PickleBuffer) -> bool:
         view = buffer.raw()
-        if view.nbytes < LARGE_NBYTES:
+        if view.nbytes < self._min_nbytes:
             return True
         self._buffers.append(view)
         return False
@@ -85,7 +85,8 @@ class _Pickler(pickle.Pickler):
     def __init__(self, file: io.BytesIO) -> None:
         self.buffers: list[memoryview] = []
         # Not a method: a cycle would keep every batch until the next garbage collection.
-        super().__init__(file, protocol=5, buffer_callback=_Collector(self.buffers))
+        large = LargeBuffers(self.buffers, LARGE_NBYTES)
+        super().__init__(file, protocol=5, buffer_callback=large)
         self.dispatch_table = _reducers()
         self.storages: list[torch.UntypedStorage] = []
         self.shown: list[torch.Tensor | None] = []
