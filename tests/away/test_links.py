@@ -25,7 +25,7 @@ HERE, THERE = "10.213.77.1", "10.213.77.2"
 NAME = f"stoker-{os.getpid()}"
 ENTER = f"""
 import os, sys
-os.execvp("ip", ["ip", "netns", "exec", "{NAME}", sys.executable, "-m", "stoker.plane.host"])
+os.execvp("ip", ["ip", "netns", "exec", "{NAME}", sys.executable, "-m", "stoker.host.host"])
 """
 
 

@@ -79,7 +79,7 @@ def is_raylet(pid: int) -> bool:
 def hosts(nodes: Nodes) -> frozenset[int]:
     """Of this cluster: they have the environment that its nodes were started with."""
     ours = f"HOME={nodes.home}".encode()
-    found = processes_with("stoker.plane.host")
+    found = processes_with("stoker.host.host")
     of_ours = (pid for pid in found if ours in environ_of(Path(f"/proc/{pid}")))
     return frozenset(pid for pid in of_ours if is_leader(pid))
 

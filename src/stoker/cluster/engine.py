@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 
 class Engine(Protocol):
-    """Starts hosts (plane/host.py) on a cluster's machines, and again where they end.
+    """Starts hosts (host/host.py) on a cluster's machines, and again where they end.
 
     Owner: one thread; every call may wait. Whatever it started ends when this process does.
     """

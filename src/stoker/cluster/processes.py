@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 AGAIN_S = 0.2  # between a process's end and its replacement's start
-HOST = ("-m", "stoker.plane.host")
+HOST = ("-m", "stoker.host.host")
 
 
 class Processes:
