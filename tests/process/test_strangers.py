@@ -62,7 +62,7 @@ class Besieged:
         (pid,) = (
             pid
             for pid in descendants(self.receiver)
-            if "stoker.plane.host" in Path(f"/proc/{pid}/cmdline").read_text()
+            if "stoker.host.host" in Path(f"/proc/{pid}/cmdline").read_text()
         )
         return pid
 

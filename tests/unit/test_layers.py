@@ -19,6 +19,7 @@ ARROWS = {
     "stateful": {"stream", "worker", "wire"},
     "stream": {"order", "wire", "cluster", "worker", "plane"},
     "plane": {"worker", "wire", "cluster", "purity"},
+    "host": {"plane", "worker", "wire", "cluster"},
     "cluster": set(),
     "worker": {"order", "wire", "purity"},
     "purity": set(),

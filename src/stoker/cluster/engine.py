@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 
 class Engine(Protocol):
-    """Starts hosts (plane/host.py) on a cluster's machines, and again where they end.
+    """Starts hosts (host/host.py) on a cluster's machines, and again where they end.
 
     settings: `cluster`; `workers`: None, for a host on every CPU there is, `N`, or `MIN:MAX`;
     `host`, if it is there: what Python runs as a host.

@@ -19,7 +19,7 @@ from stoker.clock import Deadline, now_s
 from stoker.cluster.hosts import Bounds, Brake, to_give_back
 
 LEAVE_S = 5.0  # what a host that is given back may take to end
-HOST = ("-m", "stoker.plane.host")
+HOST = ("-m", "stoker.host.host")
 
 
 @dataclass(slots=True)

@@ -33,4 +33,4 @@ def is_on_a_host():
     """Whether dataset code runs in a process of a host's."""
     import sys
 
-    return "stoker.plane.guest" in sys.modules
+    return "stoker.host.guest" in sys.modules

@@ -1,6 +1,6 @@
 """One CPU of a cluster: dials the trainer, runs chains' workers as it is told, and sends batches.
 
-    python -m stoker.plane.host          its Pass, and who it is, come on stdin as JSON
+    python -m stoker.host.host          its Pass, and who it is, come on stdin as JSON
 
 Promise: it keeps nothing. When the trainer is gone or silent, or whoever started it is gone, its
 workers are killed and it ends, within LOST_S and the template's grace.
@@ -20,8 +20,8 @@ import torch
 from stoker.clock import Deadline, now_s
 from stoker.cluster.local import die_with_parent, reap
 from stoker.cluster.sizing import machine_nbytes
+from stoker.host.guest import Guest, is_stopped, kill
 from stoker.plane.auth import Pass, dial, versions
-from stoker.plane.guest import Guest, is_stopped, kill
 from stoker.plane.link import BEAT_S, LOST_S, Link, Message, Word
 from stoker.plane.relay import Outlet
 from stoker.plane.ship import Manifest
