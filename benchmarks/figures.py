@@ -249,6 +249,14 @@ THIN_LINK = Case(
 )
 
 
+OFFLOAD = Case(
+    script="offload.py",
+    quick_flags=("--seconds", "3", "--rounds", "1"),
+    is_alone=True,
+    checks=(alone(1.8, "gain", "x", "torch on the trainer's core"),),
+)
+
+
 def fit_loop(framework: str) -> Case:
     """A case of `frameworks`; both sides have as many workers as there are cores."""
     return Case(
@@ -344,6 +352,11 @@ FIGURES = {
             name="thin-link",
             work="batches of `images` over a link that is held to 1 Gbit/s",
             cases=(THIN_LINK,),
+        ),
+        Figure(
+            name="offload",
+            work="`images`, the trainer's one core busy with as long a step; one worker elsewhere",
+            cases=(OFFLOAD,),
         ),
         Figure(
             name="many-loaders",
