@@ -78,10 +78,15 @@ def fleet(num_hosts: int, *, has_codec: bool = True, cpus: str = "") -> Iterator
 
 
 @contextlib.contextmanager
-def stoker_with(made: Fleet) -> Iterator[None]:
-    """Loaders of this process are stoker's, and no chain stays on this machine."""
+def stoker_with(made: Fleet, *, has_local_share: bool = False) -> Iterator[None]:
+    """Loaders of this process are stoker's.
+
+    has_local_share: chains stay on this machine as its cores allow; else none does.
+    """
     before = run.fleet, helpers.local_slots
-    run.fleet, helpers.local_slots = lambda: made, lambda num_cores, busy_cores: 0
+    run.fleet = lambda: made
+    if not has_local_share:
+        helpers.local_slots = lambda num_cores, busy_cores: 0
     patches.install(Settings(quiet=True))
     try:
         yield

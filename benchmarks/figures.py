@@ -241,6 +241,22 @@ SCALE = Case(
 )  # fmt: skip
 
 
+THIN_LINK = Case(
+    script="thin_link.py",
+    quick_flags=("--seconds", "2", "--rounds", "1"),
+    is_alone=True,
+    checks=(alone(3.5, "gain", "x", "the same, not coded"),),
+)
+
+
+OFFLOAD = Case(
+    script="offload.py",
+    quick_flags=("--seconds", "3", "--rounds", "1"),
+    is_alone=True,
+    checks=(alone(1.8, "gain", "x", "torch on the trainer's core"),),
+)
+
+
 def fit_loop(framework: str) -> Case:
     """A case of `frameworks`; both sides have as many workers as there are cores."""
     return Case(
@@ -331,6 +347,16 @@ FIGURES = {
             name="scale",
             work="1, 4, 16, 64 workers elsewhere that sleep 0.1 s and send 1 MB",
             cases=(SCALE,),
+        ),
+        Figure(
+            name="thin-link",
+            work="batches of `images` over a link that is held to 1 Gbit/s",
+            cases=(THIN_LINK,),
+        ),
+        Figure(
+            name="offload",
+            work="`images`, the trainer's one core busy with as long a step; one worker elsewhere",
+            cases=(OFFLOAD,),
         ),
         Figure(
             name="many-loaders",

@@ -13,11 +13,11 @@ import signal
 import socket
 import statistics
 import time
-from pathlib import Path
 
 import torch
 from emulated import batches_from_hosts
 from one_side import GB, print_line
+from processes import cpu_s_of
 
 BATCH_NBYTES = 10_000_000 // 4096 * 4096
 NUM_HOSTS = 2
@@ -66,11 +66,6 @@ class Bare:
         self.sock.close()
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
-
-
-def cpu_s_of(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def measure(iterator, receiver: int, seconds: float) -> tuple[float, float]:

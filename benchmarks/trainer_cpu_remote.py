@@ -13,8 +13,8 @@ import time
 import torch
 from emulated import batches_from_hosts
 from handover import BATCH_SIZE, make_loader
-from ingest import cpu_s_of
 from one_side import GB, num_usable_cores, print_line
+from processes import cpu_s_of
 
 NUM_HOSTS = 2
 
