@@ -15,9 +15,9 @@ ARROWS = {
     "cli": {"proof"},
     "intercept": {"spare", "stateful", "stream", "report", "order", "cluster", "proof", "plane"},
     "proof": {"report"},
-    "spare": {"stream", "worker", "order", "purity", "cluster", "wire"},
+    "spare": {"scheduler", "stream", "worker", "order", "purity", "cluster", "wire"},
     "stateful": {"stream", "worker", "wire"},
-    "stream": {"order", "wire", "cluster", "worker", "plane"},
+    "stream": {"scheduler", "order", "wire", "cluster", "worker", "plane"},
     "plane": {"worker", "wire", "cluster", "purity"},
     "host": {"plane", "worker", "wire", "cluster"},
     "cluster": set(),
@@ -25,13 +25,14 @@ ARROWS = {
     "purity": set(),
     "report": set(),
     "wire": set(),
+    "scheduler": {"order"},
     "order": set(),
 }
 EVERYBODY_MAY = {"errors", "config", "clock", "report.metrics"}
 CLI_MAY = {"errors", "config"}
 PURE = {
-    *(f"order.{file.stem}" for file in (ROOT / "order").glob("[!_]*.py")),
-    "stream.events", "stream.history", "stream.state", "spare.ahead", "spare.evidence",
+    *(f"{room}.{file.stem}" for room in ("order", "scheduler") for file in (ROOT / room).glob("[!_]*.py")),
+    "spare.ahead", "spare.evidence",
     "wire.frame", "wire.extents", "config", "errors", "report.metrics", "report.summary",
     "cluster.hosts", "cluster.sizing", "proof.record", "proof.compare", "proof.table",
 }  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any
 from stoker.errors import BrokenGuarantee
 from stoker.order.plan import Task
 from stoker.order.reorder import Reorder
-from stoker.stream.events import (
+from stoker.scheduler.events import (
     Action,
     Arrived,
     Ask,

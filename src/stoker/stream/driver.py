@@ -24,8 +24,7 @@ from stoker.order.chain import chain_of
 from stoker.order.reorder import Reorder
 from stoker.plane.fleet import Away, Fleet
 from stoker.plane.ship import ship
-from stoker.stream import forks
-from stoker.stream.events import (
+from stoker.scheduler.events import (
     Action,
     Arrived,
     Ask,
@@ -48,6 +47,7 @@ from stoker.stream.events import (
     Start,
     Watched,
 )
+from stoker.stream import forks
 from stoker.stream.helpers import SHIPPER, Helpers
 from stoker.wire.batch_codec import decode, dumps
 from stoker.wire.channel import Channel, ConnectionLost, Frame

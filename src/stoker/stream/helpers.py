@@ -9,9 +9,9 @@ from stoker.clock import now_s, process_cpu_s
 from stoker.cluster.local import Template
 from stoker.cluster.sizing import local_slots
 from stoker.plane.fleet import Away, Fleet
+from stoker.scheduler.events import Offered
+from stoker.scheduler.late import Lateness
 from stoker.stream import forks
-from stoker.stream.events import Offered
-from stoker.stream.late import Lateness
 from stoker.wire.slabs import Lender
 
 # Address space of one worker's arena. Only touched pages exist, but a process has 128 TiB for all.

@@ -28,9 +28,9 @@ from torch.utils.data.dataloader import (
 from stoker.clock import Deadline
 from stoker.order.plan import may_run_ahead
 from stoker.plane.fleet import Fleet
+from stoker.scheduler.state import Stream
 from stoker.stream.driver import ENDED, Died, Driver, Failed
 from stoker.stream.open import LEAVE_S, close_at_exit, forget
-from stoker.stream.state import Stream
 from stoker.wire.batch_codec import loads
 from stoker.worker.job import Job
 

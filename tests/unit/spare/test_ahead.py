@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 
 from stoker.errors import BrokenGuarantee
+from stoker.scheduler.events import Arrived, Ask, Closed, Drawn, GiveUp, Lost, Refused, Restarted
 from stoker.spare.ahead import Ahead
 from stoker.spare.evidence import MIN_SAVED_S, Evidence
-from stoker.stream.events import Arrived, Ask, Closed, Drawn, GiveUp, Lost, Refused, Restarted
 
 GOOD = Evidence(
     fetch_s=0.1, step_s=0.1, look_s=0.001, has_moved=False, may_run_ahead=True,

@@ -1,6 +1,6 @@
 """When a batch is later than most, without a clock."""
 
-from stoker.stream.late import MIN_KNOWN, MIN_LATE_S, Lateness
+from stoker.scheduler.late import MIN_KNOWN, MIN_LATE_S, Lateness
 
 
 def known(took_s):

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from stoker.order.chain import SECOND, chain_of
-from stoker.stream.events import (
+from stoker.scheduler.events import (
     Arrived,
     Ask,
     Closed,
@@ -35,7 +35,7 @@ from stoker.stream.events import (
     Start,
     Watched,
 )
-from stoker.stream.state import Phase, Stream
+from stoker.scheduler.state import Phase, Stream
 
 SAME = b"same"
 

@@ -25,7 +25,7 @@ from stoker.errors import BrokenGuarantee
 from stoker.order.chain import SECOND, chain_of
 from stoker.order.plan import Task
 from stoker.order.reorder import Reorder
-from stoker.stream.events import (
+from stoker.scheduler.events import (
     Action,
     Arrived,
     Ask,
@@ -47,8 +47,8 @@ from stoker.stream.events import (
     Start,
     Watched,
 )
-from stoker.stream.free import FreeTasks
-from stoker.stream.history import Chain
+from stoker.scheduler.free import FreeTasks
+from stoker.scheduler.history import Chain
 
 # A free task costs a look at the job's state and this much for the generators; it must be small
 # beside the task. Measured: tests/unit/purity/test_fingerprint.py prints both.

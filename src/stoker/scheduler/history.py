@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stoker.order.plan import Task
-from stoker.stream.events import Action, Ask, Reload, Rerun, Resume, Start
+from stoker.scheduler.events import Action, Ask, Reload, Rerun, Resume, Start
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from stoker.stream.events import (
+from stoker.scheduler.events import (
     Arrived,
     Ask,
     Astray,
@@ -36,7 +36,7 @@ from stoker.stream.events import (
     Start,
     Watched,
 )
-from stoker.stream.state import Stream
+from stoker.scheduler.state import Stream
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from stoker.errors import BrokenGuarantee
-from stoker.stream.events import (
+from stoker.scheduler.events import (
     Arrived,
     Ask,
     Closed,
@@ -20,7 +20,7 @@ from stoker.stream.events import (
     Start,
     Watched,
 )
-from stoker.stream.state import BEYOND_HELP, LONG_HISTORY_NBYTES, MAX_DEATHS, Phase, Stream
+from stoker.scheduler.state import BEYOND_HELP, LONG_HISTORY_NBYTES, MAX_DEATHS, Phase, Stream
 
 
 @dataclass(frozen=True)

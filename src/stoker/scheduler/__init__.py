@@ -1,0 +1,1 @@
+"""What one stream does next: decisions, and nothing else."""
