@@ -7,6 +7,7 @@ batches, at moments that it orders (scripts/away_orders.py), so that every run c
 import contextlib
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -24,6 +25,7 @@ ORDERS = [sys.executable, "away_orders.py"]
 KINDS = ("draws", "own", "nothing", "iterable")
 LONG = ("draws:200", "own:60")  # kind and number of batches
 HANGS = ("hangs", "hangs-free")
+SIZED = "waits:350"
 NUM_BATCHES = {"draws": 60, "own": 48, "nothing": 160, "iterable": 48, "dies-free": 160}
 NUM_BATCHES |= {"hangs": 120, "hangs-free": 240}
 MIDDLE = {"draws": 16, "own": 16, "nothing": 80, "iterable": 16}
@@ -127,7 +129,7 @@ def trainer(folder: Path, prefix: list[str]) -> Iterator[Trainer]:
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Digest of every epoch under plain Python."""
-    names = (*KINDS, *LONG, "dies", "dies-free", *HANGS)
+    names = (*KINDS, *LONG, "dies", "dies-free", *HANGS, SIZED)
     with trainer(tmp_path_factory.mktemp("plain"), []) as one:
         one.open(*names)
         return one.rest(*names)
@@ -324,6 +326,30 @@ def test_no_second_worker_is_asked_where_none_shall_be(plain, tmp_path, kind):
         *_, num_hedged = one.order(f"state {kind}").split()
         assert num_hedged == "0"
         assert one.end().returncode == 0
+
+
+def test_there_are_as_many_hosts_as_the_loop_needs(plain, tmp_path):
+    """More at once for a loop that waits, fewer after a while for one that does not."""
+    flags = ["--workers=1:4", "--price-worker=36", "--price-trainer=3.6", "--cluster=processes:8"]
+    with trainer(tmp_path, under_stoker(*flags, quiet=False)) as one:
+        one.open(SIZED, num_hosts=1)
+        assert len(hosts(one.running)) == 1
+        one.order(f"pace {SIZED} 4 1")
+        assert len(hosts(one.running)) == 4
+        one.order(f"pace {SIZED} 3 200")
+        assert one.order(f"rest {SIZED}") == plain[SIZED]
+        *_, num_lost, _, _ = one.order(f"state {SIZED}").split()
+        assert num_lost == "0"
+        result = one.end()
+    assert result.returncode == 0
+    assert "is lost" not in result.stderr
+    told = re.search(
+        r"other machines: ([\d.]+) CPU-hours; workers cost ([\d.]+); this machine cost ([\d.]+)",
+        result.stderr,
+    )
+    assert told is not None, result.stderr
+    hours, workers, here = map(float, told.groups())
+    assert hours > 0.015 and abs(workers - 36 * hours) < 0.5 and here > 0.03
 
 
 def test_a_stopped_host_does_not_outlive_the_trainer(plain, tmp_path):

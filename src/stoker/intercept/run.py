@@ -71,6 +71,7 @@ def fleet() -> "Fleet | None":
     global _fleet
     if settings.cluster is None:
         return None
+    kept = recorder()
     with _lock:
         if _fleet is None:
             from stoker.plane.auth import versions
@@ -85,6 +86,7 @@ def fleet() -> "Fleet | None":
                 "script": file and str(Path(file).absolute()),
             }
             _fleet = Fleet(asked | more, say_once)
+            kept.served_s = _fleet.served_s
         return _fleet
 
 

@@ -19,13 +19,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from stoker.clock import Deadline
+from stoker.clock import Deadline, now_s
 from stoker.cluster.base import Exit
 from stoker.cluster.sizing import usable_cores
 from stoker.wire.slabs import Arena, Lender
 
 MESSAGE_NBYTES = 64 << 10
 RECEIVER_LOST = "stoker's receiver died"
+GIVEN_BACK = "its machine was given back"
 GONE_S = 5.0  # what the receiver may take to end, at exit
 
 
@@ -97,6 +98,10 @@ class Away:
         self._fleet.wait(lambda: life.exit is not None, deadline)
         return life.exit
 
+    def was_given_back(self, slot: int) -> bool:
+        """Whether its worker is gone because fewer machines are wanted."""
+        return self._lives[slot].why_lost == GIVEN_BACK
+
     def why_lost(self, slot: int) -> str:
         """Why a worker is gone that did not end by itself; empty: it did."""
         return self._lives[slot].why_lost
@@ -151,8 +156,11 @@ class Fleet:
         self.num_cores: int = settings.get("num_cores") or usable_cores()  # this rank's share
         self._jobs: dict[int, Away] = {}
         self._next_job = 0
-        self.num_hosts = 0
-        self.num_joined = self.num_lost = 0
+        # MIN and MAX of hosts; None: how many is not the loop's to say.
+        least, colon, most = (settings["workers"] or "").partition(":")
+        self.bounds = (int(least), int(most)) if colon else None
+        self._joined_s: dict[str, float] = {}  # by name of a host that lives
+        self._served_s = 0.0  # by those that are gone
         self._pool: list[tuple[int, Lender]] = []  # arenas that the receiver has mapped
         self._next_arena = 0
         self.is_gone = False
@@ -185,6 +193,12 @@ class Fleet:
         self.say(("open", away._number), [shipper.fileno()])
         shipper.close()
         return away
+
+    def served_s(self) -> float:
+        """That CPUs of other machines have been this process's, all of them together."""
+        with self._lock:
+            now = now_s()
+            return self._served_s + sum(now - joined for joined in self._joined_s.values())
 
     def close_job(self, number: int) -> None:
         if os.getpid() == self._owner_pid and self._jobs.pop(number, None) is not None:
@@ -275,10 +289,11 @@ class Fleet:
             if away is not None:
                 getattr(away, f"on_{word}")(*rest[1:])
         elif word == "joined":
-            self.num_hosts, self.num_joined = rest[2], self.num_joined + 1
-        elif word == "lost":
-            self.num_hosts, self.num_lost = rest[3], self.num_lost + 1
-            self._say_to_user(f"{rest[0]} is lost: {rest[2]}; the others go on")
+            self._joined_s[rest[0]] = rest[1]
+        elif word in ("lost", "left"):
+            self._served_s += rest[1] - self._joined_s.pop(rest[0], rest[1])
+            if word == "lost":
+                self._say_to_user(f"{rest[0]} is lost: {rest[2]}; the others go on")
         elif word == "cannot":
             where = f" on {rest[1]}" if rest[1] else " on other machines"
             if rest[0] in self._jobs:
@@ -302,6 +317,8 @@ class Fleet:
             return
         atexit.unregister(self.close)
         with self._lock:
+            self._served_s = self.served_s()
+            self._joined_s.clear()
             self.is_gone = True
             self._control.close()
             os.close(self._wake_fd)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from stoker.clock import now_s
-from stoker.cluster.engine import make_engine
+from stoker.cluster.engine import Engine, make_engine
 from stoker.plane.auth import (
     Pass,
     Stranger,
@@ -34,6 +34,7 @@ from stoker.plane.auth import (
     server_context,
     why_unlike,
 )
+from stoker.plane.fleet import GIVEN_BACK
 from stoker.plane.link import BEAT_S, LOST_S, Link, Message, Word
 from stoker.plane.relay import Inlet
 from stoker.wire.channel import Channel, ConnectionLost
@@ -42,6 +43,7 @@ from stoker.wire.slabs import Arena
 
 HANDSHAKE_S = 5.0
 MAX_STRANGERS = 64  # peers that are shaking hands; more are turned away at once
+IDLE_S = 120.0  # without a batch, after which hosts that the loop asked for are given back
 MAX_TOLD = 16  # reasons for which somebody was turned away
 ANYWHERE = ("0.0.0.0", "::")  # every interface: hosts must be told one
 MESSAGE_NBYTES = 64 << 10  # of the control socket
@@ -68,6 +70,7 @@ class _Host:
     heard_s: float
     num_heard_nbytes: int = 0
     lanes: dict[int, "_Lane"] = field(default_factory=dict)
+    is_given_back: bool = False  # the engine ends it, for fewer are wanted
 
 
 @dataclass(eq=False)
@@ -106,6 +109,10 @@ class Receiver:
         self._spoke_s = now_s()
         self._unsent: set[int] = set()
         self._unsaid: deque[bytes] = deque()  # to the trainer
+        self._engine: Engine | None = None  # once it is connected; of it only `want` is ours
+        self._num_wanted: int | None = None  # hosts, by the trainer's own rate
+        self._worked_s = now_s()
+        self._is_idle = False
 
     def serve_and_exit(self) -> NoReturn:
         """The whole process ends with this thread: without it the engine's hosts serve nobody."""
@@ -162,6 +169,28 @@ class Receiver:
             self._spoke_s = now
             for host in self._hosts.values():
                 host.link.send(Word.BEAT)
+        if not self._is_idle and now - self._worked_s > IDLE_S:
+            self._is_idle = True
+            self._want()
+
+    def _has_work(self) -> None:
+        self._worked_s = now_s()
+        if self._is_idle:
+            self._is_idle = False
+            self._want()
+
+    def _want(self) -> None:
+        """Tell the engine how many hosts are wanted: while nobody works, as few as may be."""
+        if self._engine is not None and self._num_wanted is not None:
+            self._engine.want(0 if self._is_idle else self._num_wanted)
+
+    def _on_want(self, num_hosts: int) -> None:
+        self._num_wanted = num_hosts
+        self._want()
+
+    def _connected(self, engine: Engine) -> None:
+        self._engine = engine
+        self._want()
 
     # -- the engine's thread, and those of strangers ---------------------------------------------
 
@@ -172,6 +201,9 @@ class Receiver:
 
     def _hear_threads(self) -> None:
         os.eventfd_read(self._wake_fd)
+        self._do_posted()
+
+    def _do_posted(self) -> None:
         while not self._inbox.empty():
             self._inbox.get()()
 
@@ -184,10 +216,11 @@ class Receiver:
             listening = socket.create_server((address, 0), backlog=128)
             way = self._way(reached_at, listening.getsockname()[1])
             self._post(lambda: self._listen(listening))
+            self._post(lambda: self._connected(engine))
             engine.run(
                 way,
                 lambda text: self._post(lambda: self._say("note", text)),
-                lambda name: None,
+                lambda name: self._post(lambda: self._give_back(name)),
             )
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
@@ -261,7 +294,7 @@ class Receiver:
         for job in self._jobs.values():
             if job.manifest:
                 link.send(Word.JOB, job.number, job.manifest)
-        self._say("joined", host.name, host.node, len(self._hosts))
+        self._say("joined", host.name, now_s())
         self._hear_host(host)  # TLS may have read ahead
 
     def _room(self, host: _Host, message: Message) -> Any:
@@ -283,6 +316,7 @@ class Receiver:
         lane, job = host.lanes.get(message.lane), self._jobs.get(message.lane)
         match message.kind:
             case Word.FRAME if lane is not None and lane.is_wanted:
+                self._has_work()
                 lane.inlet.deliver(message)
             case Word.WANT if job is not None:
                 for digest in json.loads(bytes(message.head)):
@@ -303,6 +337,7 @@ class Receiver:
                 self._end(lane, pid, code, "")
 
     def _lose(self, host: _Host, why: str) -> None:
+        self._do_posted()  # the engine may have said just now that it is given back
         if self._hosts.pop(host.link.fileno(), None) is None:
             return
         self._unwatch(host.link.fileno())
@@ -310,10 +345,16 @@ class Receiver:
             if host in job.ready:
                 job.ready.discard(host)
                 self._tell_places(job)
+        why_lost = GIVEN_BACK if host.is_given_back else f"{host.node} was lost: {why}"
         for lane in tuple(host.lanes.values()):
-            self._end(lane, lane.pid, None, f"{host.node} was lost: {why}")
+            self._end(lane, lane.pid, None, why_lost)
         host.link.close()
-        self._say("lost", host.name, host.node, why, len(self._hosts))
+        word = "left" if host.is_given_back else "lost"
+        self._say(word, host.name, now_s(), f"{host.node}: {why}")
+
+    def _give_back(self, name: str) -> None:
+        for host in self._hosts.values():
+            host.is_given_back = host.is_given_back or host.name == name
 
     def _end(self, lane: _Lane, pid: int, code: int | None, why: str) -> None:
         """A worker is gone. The trainer hears how before it sees that its socket ended."""

@@ -78,6 +78,8 @@ class RunLog:
         run = RunRecord()
         run.read_row(self._map[_RUN_AT : _RUN_AT + RUN_ROW.size])
         run.rank, run.without_stoker = settings.get("rank"), without_stoker
+        run.price_worker = settings.get("price_worker")
+        run.price_trainer = settings.get("price_trainer")
         for loader in loaders:
             start = _ROWS_AT + loader.number * ROW.size
             loader.read_row(self._map[start : start + ROW.size])

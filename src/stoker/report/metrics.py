@@ -62,7 +62,9 @@ class RunRecord:
     num_replayed: int = 0
     num_slots: int = 0
     num_hedged: int = 0
-    away_s: float = 0.0  # that slots of other machines were this run's, all of them together
+    away_s: float = 0.0  # that CPUs of other machines were this process's, all of them together
+    price_worker: float | None = None  # of one of those for an hour
+    price_trainer: float | None = None  # of this machine for an hour
     rank: int | None = None
     without_stoker: list[int] = field(default_factory=list)  # ranks, as far as rank 0 has seen
 
@@ -96,9 +98,17 @@ def as_json(run: RunRecord, loaders: list[LoaderRecord], ended: str) -> dict[str
             "slots": run.num_slots,
             "away_hours": run.away_s / 3600,
         },
+        "cost": {
+            "workers": _cost(run.away_s, run.price_worker),
+            "trainer": _cost(run.wall_s, run.price_trainer),
+        },
         "gradients": {"scheme": None, "wire_nbytes": 0, "raw_nbytes": 0},
         "trainer": {"cpu_s": run.cpu_s, "peak_rss_nbytes": run.peak_rss_nbytes},
     }
+
+
+def _cost(seconds: float, price: float | None) -> float | None:
+    return None if price is None else seconds / 3600 * price
 
 
 def _loader_json(loader: LoaderRecord) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,9 @@ class Recorder:
         self._lifeline = os.pipe()  # ends with this process
         self._ranks = Ranks()
         self.run.rank = rank_of(environ)
+        self.run.price_worker = settings.price_worker
+        self.run.price_trainer = settings.price_trainer
+        self.served_s: Callable[[], float] = float  # by CPUs of other machines; of none: 0.0
         self._report_file = _own_file(settings.report_json, self.run.rank)
         self._quiet = settings.quiet or bool(self.run.rank)  # one summary: rank 0's
         self._log.append(
@@ -51,6 +54,8 @@ class Recorder:
             report_file=str(self._report_file) if self._report_file else None,
             quiet=self._quiet,
             rank=self.run.rank,
+            price_worker=settings.price_worker,
+            price_trainer=settings.price_trainer,
         )
         os.register_at_fork(after_in_child=self._let_go)
         if self._report_file is not None or not self._quiet:
@@ -110,6 +115,7 @@ class Recorder:
         self._look_at_ranks()
         self._refreshed_s = self.run.wall_s = process_age_s()
         self.run.cpu_s = process_cpu_s()
+        self.run.away_s = self.served_s()
         self.run.peak_rss_nbytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         self._log.put_run(self.run)
 

@@ -13,7 +13,8 @@ _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 def summary(report: dict[str, Any]) -> str:
     """Lines for stderr, each beginning with `stoker: `; ends with a newline."""
-    lines = [_head(report), *_loader_lines(report["loaders"]), *_advice(report)]
+    lines = [_head(report), *_loader_lines(report["loaders"])]
+    lines += [*_cost_line(report), *_advice(report)]
     if len(lines) > MAX_LINES:
         num_left_out = len(lines) - MAX_LINES + 1
         end = len(lines) - len(_advice(report))  # what to do stays
@@ -56,6 +57,17 @@ def _loader_line(loader: dict[str, Any]) -> str:
     for note in loader["notes"]:
         text += f"; {note}"
     return text
+
+
+def _cost_line(report: dict[str, Any]) -> list[str]:
+    """What other machines were used for how long, and what that cost."""
+    hours, cost = report["workers"]["away_hours"], report["cost"]
+    words = [f"other machines: {hours:.2f} CPU-hours"] if hours else []
+    named = (("workers", cost["workers"]), ("this machine", cost["trainer"]))
+    words += [f"{name} cost {value:.2f}" for name, value in named if value is not None]
+    if None not in cost.values():
+        words.append(f"{sum(cost.values()):.2f} in all")
+    return ["; ".join(words)] if words else []
 
 
 def _advice(report: dict[str, Any]) -> list[str]:

@@ -68,10 +68,12 @@ class Astray:
 @dataclass(frozen=True, slots=True)
 class Lost:
     """A slot's worker ended although nobody had asked it to. how: None where its machine or the
-    way there was lost, which no task is to blame for."""
+    way there was lost, which no task is to blame for; was_given_back: its machine was, for fewer
+    are wanted."""
 
     slot: int
     how: Any
+    was_given_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)

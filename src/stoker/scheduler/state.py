@@ -168,6 +168,11 @@ class Stream:
             return next((c.slot for c in self._chains if _is(c.oldest_owed, wanted)), None)
         return self._chains[(wanted - self._first_id + self.first_chain) % self.num_chains].slot
 
+    @property
+    def num_usable(self) -> int:
+        """Workers that could be at work at once."""
+        return sys.maxsize if self.phase in (Phase.ASKED, Phase.FREE) else self.num_chains
+
     def slot_of(self, chain: int) -> int:
         """Where a chain's worker is."""
         return self._chains[chain].slot
@@ -197,7 +202,8 @@ class Stream:
                 return self._tell(event, self._refused(slot, task_id, why))
             case Astray(slot):
                 return self._tell(event, self._astray(slot))
-            case Lost(slot, how):
+            case Lost(slot, how, was_given_back):
+                self.num_lost += slot != self.witness_slot and not was_given_back
                 return self._tell(event, self._lost(slot, how))
             case Offered(num_places, num_local, fingerprint):
                 return self._tell(event, self._offered(num_places, num_local, fingerprint))
@@ -322,7 +328,6 @@ class Stream:
     def _lost(self, slot: int, how: Any) -> list[Action]:
         if slot == self.witness_slot:
             return []  # then histories stay whole
-        self.num_lost += 1
         chain = self._chain_of(slot)
         if chain is not None and chain.second_slot is not None:
             return self._settle(chain, chain.second_slot if slot == chain.slot else chain.slot)

@@ -69,6 +69,11 @@ class Ahead:
         wanted = self.reorder.next_id
         return next((slot for slot, owed in enumerate(self._owed) if wanted in owed), None)
 
+    @property
+    def num_usable(self) -> int:
+        """Workers that could be at work at once."""
+        return self.num_slots
+
     def slot_of(self, chain: int) -> int:
         """A worker's slot: its number."""
         return chain

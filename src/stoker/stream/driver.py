@@ -51,7 +51,7 @@ from stoker.stream import forks
 from stoker.stream.helpers import SHIPPER, Helpers
 from stoker.wire.batch_codec import decode, dumps
 from stoker.wire.channel import Channel, ConnectionLost, Frame
-from stoker.wire.frame import INLINE, PLACE, Flag, Header, Kind, pack, pack_begin, unpack_wire
+from stoker.wire.frame import INLINE, PLACE, Flag, Kind, pack, pack_begin, unpack_wire
 from stoker.wire.slabs import AT_ONCE_NBYTES, Arena, Lender
 from stoker.worker.job import Job
 from stoker.worker.main import main
@@ -122,6 +122,10 @@ class State(Protocol):
     @property
     def next_slot(self) -> int | None:
         """The slot that owes the batch that leaves next; None where any may come."""
+
+    @property
+    def num_usable(self) -> int:
+        """Workers that could be at work at once."""
 
     def slot_of(self, chain: int) -> int:
         """Where a chain's worker is."""
@@ -230,6 +234,7 @@ class Driver:
         self._tell_returned()
         if self._helpers is not None:
             self._helpers.work.ended()
+            self._helpers.size(self.state.num_usable)
             self._hear_helpers()
         if self.prepare is not None:
             self.receive_ready()
@@ -420,7 +425,8 @@ class Driver:
                 self.stats.wire_nbytes += wire_nbytes
                 self.stats.num_away += 1
             if self._helpers is not None:
-                self._measure(self._helpers, slot, header)
+                work_s = header.work_us / 1e6
+                self._helpers.measure(slot, header.task_id, work_s, self._is_awaiting)
             batch = self._decode(slot, frame)
             body = self._bodies.pop(header.task_id, b"")
             if header.kind == Kind.FAILURE:
@@ -448,11 +454,6 @@ class Driver:
             self._apply(Astray(slot))
         elif header.kind == Kind.GREETING:
             self._apply(Greeted(slot, *pickle.loads(frame.extra)))
-
-    def _measure(self, helpers: Helpers, slot: int, header: Header) -> None:
-        """What a batch took to come."""
-        work_s = header.work_us / 1e6
-        helpers.late.answered(slot, header.task_id, now_s(), work_s, self._is_awaiting)
 
     def _decode(self, slot: int, frame: Frame) -> Any:
         header, payload, lender = frame.header, frame.payload, self._lenders[slot]
@@ -595,7 +596,8 @@ class Driver:
         self._hang_up(slot)
         how = away.wait_exit(slot, Deadline(EXIT_WAIT_S)) or Exit(slot, -1, -signal.SIGKILL)
         self._exits[slot] = how
-        self._apply(Lost(slot, None if away.why_lost(slot) else how))
+        is_machine = bool(away.why_lost(slot))
+        self._apply(Lost(slot, None if is_machine else how, away.was_given_back(slot)))
 
     def _hang_up(self, slot: int) -> None:
         channel = self._channels.pop(slot)

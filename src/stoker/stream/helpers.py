@@ -9,6 +9,7 @@ from stoker.clock import now_s, process_cpu_s
 from stoker.cluster.local import Template
 from stoker.cluster.sizing import local_slots
 from stoker.plane.fleet import Away, Fleet
+from stoker.scheduler.demand import Demand
 from stoker.scheduler.events import Offered
 from stoker.scheduler.late import Lateness
 from stoker.stream import forks
@@ -19,16 +20,31 @@ ARENA_NBYTES = 64 << 30
 SHIPPER = 1 << 20  # the template's slot of the process that packs the job
 # What the loop uses is told again after this much of its own work.
 MEASURE_S = 1.0
+MEAN_OF = 32  # batches
 
 
-_known: list[Fleet] = []  # whose spare arenas forks may see
+# Of this process, one: forks may see its spare arenas. With what its loops ask of it.
+_known: dict[Fleet, Demand | None] = {}
+
+
+class Mean:
+    """Of seconds; the latest count most. num: how many were added."""
+
+    def __init__(self) -> None:
+        self.num = 0
+        self.mean_s = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.num += 1
+        self.mean_s += (seconds - self.mean_s) / min(self.num, MEAN_OF)
 
 
 class Work:
-    """What the training loop uses of this machine between two batches."""
+    """What the training loop uses of this machine, and takes, between two batches."""
 
     def __init__(self) -> None:
         self.busy_cores: float | None = None
+        self.step = Mean()
         self._began: tuple[float, float] | None = None
         self._wall_s = self._cpu_s = 0.0
 
@@ -42,7 +58,9 @@ class Work:
             return
         wall_s, cpu_s = self._began
         self._began = None
-        self._wall_s += now_s() - wall_s
+        step_s = now_s() - wall_s
+        self.step.add(step_s)
+        self._wall_s += step_s
         self._cpu_s += process_cpu_s() - cpu_s
         if self._wall_s >= MEASURE_S:
             self.busy_cores = self._cpu_s / self._wall_s
@@ -55,13 +73,14 @@ class Helpers:
     def __init__(self, fleet: Fleet, template: Template) -> None:
         self._fleet = fleet
         if fleet not in _known:
-            _known.append(fleet)
+            _known[fleet] = Demand(*fleet.bounds) if fleet.bounds else None
             forks.also_spare.append(lambda: fleet.pool)
         self.away: Away = fleet.open(template.start(SHIPPER))
         self.fd = fleet.fileno()
         self.slots: set[int] = set()  # whose latest worker is there
         self.work = Work()
         self.late = Lateness()
+        self._made = Mean()  # what a batch takes a worker
         self._arenas: dict[int, tuple[int, Lender]] = {}
         self._offered: tuple[int, int] | None = None
 
@@ -86,6 +105,20 @@ class Helpers:
             return None
         self._offered = offered
         return Offered(*offered, self.away.fingerprint)
+
+    def measure(self, slot: int, task_id: int, work_s: float, was_awaited: bool) -> None:
+        """A batch has come, which took its worker so long."""
+        self._made.add(work_s)
+        self.late.answered(slot, task_id, now_s(), work_s, was_awaited)
+
+    def size(self, limit: int) -> None:
+        """Ask for as many hosts as the loop needs. limit: workers that could be used at all."""
+        demand, step = _known[self._fleet], self.work.step
+        if demand is None or min(self._made.num, step.num) < MEAN_OF:
+            return
+        num_local = local_slots(self._fleet.num_cores, self.work.busy_cores)
+        if demand.heard(self._made.mean_s, step.mean_s, num_local, limit, now_s()):
+            self._fleet.say(("want", demand.num_asked))
 
     def start(self, slot: int, arena_nbytes: int) -> tuple[socket.socket, Lender | None]:
         """Where there is no memory, or no file descriptor, for one more, its socket ends at once."""

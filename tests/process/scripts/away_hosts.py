@@ -29,6 +29,12 @@ def num_away(iterator):
     return None if driver is None else driver.stats.num_away
 
 
+def num_places(iterator):
+    """Hosts that have unpacked the loader's job; None under plain Python."""
+    driver = getattr(iterator, "_driver", None)
+    return None if driver is None else driver._helpers.away.num_places
+
+
 def is_on_a_host():
     """Whether dataset code runs in a process of a host's."""
     import sys

@@ -5,6 +5,7 @@ hosts NAME N                 wait until N hosts have unpacked its job
 take NAME N                  N more batches; tells how many hosts made so far
 until_away NAME N            batches until hosts have made N in all
 hang NAME                    the next sample on a host is not given before the file `go` is written
+pace NAME N STEP_MS          batches, each with a step of that length, until there are N hosts
 state NAME                   tells phase, batches that hosts made, chains lost, replayed, hedged
 rest NAME                    all that is left; tells the digest of the whole epoch
 drop NAME                    forget the iterator
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import numpy
 import torch
-from away_hosts import is_on_a_host, num_away, tell, wait_for_hosts
+from away_hosts import is_on_a_host, num_away, num_places, tell, wait_for_hosts
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 BATCH = 4
@@ -63,6 +64,14 @@ class Nothing(Draws):
     def __getitem__(self, index):
         time.sleep(SAMPLE_S)
         return index, torch.full((3, 40_000), float(index))
+
+
+class Waits(Draws):
+    """No random numbers, nothing to copy or hash: a loop that has its batches takes no time."""
+
+    def __getitem__(self, index):
+        time.sleep(4 * SAMPLE_S)
+        return index, torch.zeros(1)
 
 
 class Stream(IterableDataset):
@@ -117,6 +126,7 @@ KINDS = {
     "own": Own,
     "nothing": Nothing,
     "iterable": Stream,
+    "waits": Waits,
     "hangs": Hangs,
     "hangs-free": HangsFree,
     "dies": DiesOnHosts,
@@ -146,6 +156,11 @@ class Epoch:
     def until_away(self, num):
         while num_away(self.iterator) is not None and num_away(self.iterator) < num:
             self.take(1)
+
+    def pace(self, num_hosts, step_ms):
+        while (places := num_places(self.iterator)) is not None and places != num_hosts:
+            self.take(1)
+            time.sleep(step_ms / 1000)
 
     def rest(self):
         for batch in self.iterator:

@@ -112,7 +112,7 @@ def test_a_row_is_64_bytes():
 
 KEYS = {
     "version", "ended", "rank", "ranks_without_stoker", "wall_s", "loaders", "workers", "gradients",
-    "trainer",
+    "trainer", "cost",
 }  # fmt: skip
 LOADER_KEYS = {
     "place", "offloaded", "reasons", "notes", "chains", "num_batches", "num_samples", "wait_s",
