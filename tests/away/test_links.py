@@ -70,7 +70,7 @@ def link() -> Iterator[str]:
 def fleet(seed: None, link: str) -> Iterator[Fleet]:
     """In place of the folder's own: its hosts are behind the link."""
     said: list[str] = []
-    more = {"versions": versions(), "script": None, "bind": HERE, "host": ["-c", ENTER]}
+    more = {"versions": versions(), "folder": None, "bind": HERE, "host": ["-c", ENTER]}
     made = Fleet(SETTINGS | more, said.append)
     made.said = said
     made.wait(lambda: made.num_hosts == 2, Deadline(PATIENCE_S))

@@ -30,7 +30,7 @@ SETTINGS = {
     "workers": None,
     "no_tls": False,
     "allow_mismatch": False,
-    "script": None,
+    "folder": None,
 }
 PLAIN, TLS = None, "0.0.0.0"  # where the receiver listens: in TLS wherever others could, too
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
