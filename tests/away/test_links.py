@@ -51,7 +51,7 @@ def link() -> Iterator[None]:
 def fleet(seed: None, link: None) -> Iterator[Fleet]:
     """In place of the folder's own: its hosts are behind the link."""
     said: list[str] = []
-    more = {"versions": versions(), "script": None, "bind": HERE, "host": beyond(HOST_WORDS)}
+    more = {"versions": versions(), "folder": None, "bind": HERE, "host": beyond(HOST_WORDS)}
     made = Fleet(SETTINGS | more, said.append)
     made.said = said
     made.wait(lambda: made.num_hosts == 2, Deadline(PATIENCE_S))

@@ -168,7 +168,7 @@ def driven(engines: Engines, workers: str | None = None, **settings: Any) -> Ite
             "cluster": engines.cluster,
             "workers": workers,
             "host": [SMALL_HOST],
-            "script": None,
+            "folder": None,
         }
         port = listening.getsockname()[1]
         way = {"address": "127.0.0.1", "port": port, "token": token.hex(), "certificate": ""}

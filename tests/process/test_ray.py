@@ -6,13 +6,14 @@ What dies on a host is tests/process/test_away.py's; here it is Ray that comes, 
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import wait_until_gone
-from tests.process.harness import Running, environ_of, started, under_stoker
+from tests.process.harness import SCRIPTS, Running, environ_of, started, under_stoker
 from tests.process.nodes import NEEDS_RAY, Nodes, ray_of
 from tests.process.test_away import KINDS, ORDERS, Trainer
 from tests.process.test_deploy import TIMEOUT_S, free_port, processes_with
@@ -107,6 +108,42 @@ def test_a_node_that_dies_and_one_that_joins_change_nothing(nodes, plain, tmp_pa
             one.order(f"hosts {kind} 2")
         assert one.rest(*kinds) == {kind: plain[kind] for kind in kinds}
         end(one.running)
+
+
+PACKAGE = {
+    "pack/__init__.py": "",
+    "pack/data.py": """
+import torch
+from torch.utils.data import Dataset
+
+class Squares(Dataset):
+    def __len__(self): return 64
+    def __getitem__(self, index): return torch.tensor(index * index)
+""",
+    "pack/train.py": f"""
+import sys
+sys.path.append({str(SCRIPTS)!r})
+from away_hosts import num_away, tell, wait_for_hosts
+from torch.utils.data import DataLoader
+from .data import Squares
+
+iterator = iter(DataLoader(Squares(), batch_size=4, num_workers=2))
+wait_for_hosts(iterator, 1)
+tell(f"sum {{sum(int(batch.sum()) for batch in iterator)}}")
+tell(f"away {{num_away(iterator)}}")
+""",
+}
+
+
+def test_a_package_run_by_its_name_is_shipped_whole(nodes, tmp_path):
+    code = tmp_path / "code"
+    for name, text in PACKAGE.items():
+        (code / name).parent.mkdir(parents=True, exist_ok=True)
+        (code / name).write_text(text)
+    command = [*under_stoker(f"--cluster={nodes.address}"), sys.executable, "-m", "pack.train"]
+    with started(command, tmp_path, cwd=code, environ=nodes.token) as running:
+        assert int(running.wait_for("sum")) == sum(k * k for k in range(64))
+        assert int(running.wait_for("away")) > 0, running.read("stderr")
 
 
 def test_no_more_workers_are_asked_for_than_wanted(nodes, plain, tmp_path):

@@ -30,7 +30,7 @@ SETTINGS = {
     "workers": None,
     "no_tls": False,
     "allow_mismatch": False,
-    "script": None,
+    "folder": None,
 }
 # Where the receiver listens: in TLS wherever hosts may come from elsewhere, as to a name.
 PLAIN, TLS = None, "localhost"

@@ -1,24 +1,28 @@
-"""Hosts as Ray actors: one of one CPU for each slot of the cluster's other nodes.
+"""Hosts as Ray actors, of one CPU each, on the cluster's nodes but the trainer's own.
 
-The only import of ray. Membership, placement, restarts and shipping of the script's folder are
-Ray's; what this file decides is how many actors a node gets (`plan`).
+The only import of ray. Membership, placement and shipping of the script's folder are Ray's; an actor
+keeps its host alive, and this file says how many actors there are. Those of `N` and `MIN:MAX` go
+wherever there is room: without any they wait at Ray, whose autoscaler sees them and brings nodes.
 Promise: as `Engine`. The actors are not detached: they end with this process, and their hosts
-with them. Owner: the engine's thread of the receiver.
+with them. Owner: the engine's thread; shared: `_num_wanted`, a word, and the event that tells of it.
 """
 
+import itertools
 import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from stoker.cluster.hosts import Bounds
-from stoker.cluster.processes import start_host
+from stoker.clock import now_s
+from stoker.cluster.hosts import Bounds, Brake, missing, to_give_back
+from stoker.cluster.processes import HOST, start_host
 
 LOOK_EVERY_S = 1.0  # Ray tells nobody when nodes come
 # Ray refuses working folders above 500 MiB; what is shipped is code, and data lies elsewhere.
@@ -26,40 +30,75 @@ FOLDER_LIMIT_NBYTES = 100 << 20
 FILE_LIMIT_NBYTES = 1 << 20
 MAX_FILES = 10_000
 _NOT_SHIPPED = (".git", ".venv", "venv", "__pycache__", ".mypy_cache", ".pytest_cache", "wandb")
+_NODE = "ray.io/node-id"  # a label that Ray gives every node
 
 
-@ray.remote(num_cpus=1, max_restarts=-1)
+@ray.remote(num_cpus=1, max_restarts=0)
 class HostActor:
     """Keeps one host alive: its node's slot is the trainer's while it is."""
 
-    def __init__(self, way: dict[str, Any], name: str) -> None:
-        node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-        number = ray.get_runtime_context().get_actor_id() or ""
-        self._process = start_host({**way, "name": f"{name}-{number[:6]}", "node": node})
-        threading.Thread(target=self._follow, daemon=True).start()
+    def where(self) -> str:
+        """The id of its node."""
+        return str(ray.get_runtime_context().get_node_id())
 
-    def _follow(self) -> None:
-        """Ray starts the actor again when its process ends; so it ends with its host."""
-        self._process.wait()
-        os._exit(1)
+    def keep(self, way: dict[str, Any], host: Sequence[str]) -> None:
+        """Returns when the host has left by itself. One that dies is started again."""
+        node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        brake = Brake()
+        while True:
+            began_s = now_s()
+            with start_host({**way, "node": node, "is_bound": True}, host) as process:
+                if process.wait() == 0:
+                    return
+            threading.Event().wait(brake.ended(now_s() - began_s))
+
+
+@dataclass(slots=True)
+class _Place:
+    """One host's. node: the only one that it may be on; None: any.
+
+    actor: None between its end and the next one's start, which is at `due_s`; where, kept: of its
+    methods; at: where it is, once it is known.
+    """
+
+    node: str | None
+    brake: Brake = field(default_factory=Brake)
+    actor: Any = None
+    where: Any = None
+    kept: Any = None
+    at: str | None = None
+    started_s: float = 0.0
+    due_s: float = 0.0
+    is_dismissed: bool = False
+
+
+class _Nodes(NamedTuple):
+    """cpus: by id, of those that hosts may use; ours: this machine's, whose cores are local."""
+
+    cpus: dict[str, int]
+    ours: list[str]
 
 
 class RayEngine:
-    """address: `auto`, HOST:PORT or ray://HOST:PORT. Raises ConnectionError where nobody answers."""
+    """settings: `cluster` is `auto`, HOST:PORT or ray://HOST:PORT; `folder`, if any, is shipped; the
+    rest as `Engine`. Raises ConnectionError where nobody answers."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        self._settings = settings
+        self._host: Sequence[str] = settings.get("host", HOST)
         self._address: str = settings["cluster"]
         self._bounds = Bounds.of(settings["workers"])
         self._num_wanted = self._bounds.first
+        self._woken = threading.Event()
+        self._places: dict[int, _Place] = {}
+        self._numbers = itertools.count()
+        self._told: set[str] = set()
         self._left_out: list[str] = []
-        self._runtime_env = self._code(settings.get("script"))
         ray.init(
             address=self._address,
             log_to_driver=False,
             configure_logging=False,
             logging_level=logging.ERROR,
-            runtime_env=self._runtime_env,
+            runtime_env=self._code(settings.get("folder")),
         )
 
     def address_of_trainer(self) -> str:
@@ -72,6 +111,7 @@ class RayEngine:
 
     def want(self, num_hosts: int) -> None:
         self._num_wanted = self._bounds.clamp(num_hosts)
+        self._woken.set()
 
     def run(
         self, way: dict[str, Any], tell: Callable[[str], None], dismiss: Callable[[str], None]
@@ -82,36 +122,90 @@ class RayEngine:
                 f"({', '.join(self._left_out[:3])}, ...): more than {FILE_LIMIT_NBYTES >> 20} MiB "
                 "each; workers read them where they have them under the same path"
             )
-        actors: dict[str, list[Any]] = {}
         while True:
-            nodes = self._nodes()
-            wanted = plan(nodes, self._num_wanted)
-            for node in [node for node in actors if node not in nodes]:
-                del actors[node]
-            for node, num_wanted in wanted.items():
-                running = actors.setdefault(node, [])
-                while len(running) < num_wanted:
-                    place = NodeAffinitySchedulingStrategy(node, soft=False)
-                    name = f"{nodes[node][0]}-{len(running)}"
-                    options = HostActor.options(scheduling_strategy=place)  # type: ignore[attr-defined]
-                    running.append(options.remote(way, name))
-            threading.Event().wait(LOOK_EVERY_S)
+            try:
+                self._look(tell)
+                self._give_back(dismiss)
+                self._start(way)
+            except Exception as error:  # Ray's have no common base; its head may come back
+                self._tell_once(tell, "Ray does not answer, and is asked again", error)
+            self._woken.wait(LOOK_EVERY_S)
+            self._woken.clear()
 
-    def _nodes(self) -> dict[str, tuple[str, int]]:
-        """Address and CPUs of the nodes that live, but this machine's own: its cores are local."""
+    def _tell_once(self, tell: Callable[[str], None], what: str, error: Exception) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            tell(f"{what}: {str(error).strip().partition(chr(10))[0]}")
+
+    def _look(self, tell: Callable[[str], None]) -> None:
+        """Which actors have begun, and which have ended."""
+        living = {n: place for n, place in self._places.items() if place.actor is not None}
+        refs = [ref for place in living.values() for ref in (place.where, place.kept)]
+        done = set(ray.wait(refs, num_returns=len(refs), timeout=0)[0]) if refs else set()
+        for number, place in living.items():
+            why = _why_failed(place.where) if place.where in done else None
+            if place.where in done and why is None:
+                place.at = place.at or ray.get(place.where)
+            if why is not None and not isinstance(why, ray.exceptions.ActorUnschedulableError):
+                self._tell_once(tell, "a worker cannot be started, and is tried again", why)
+            if place.kept in done or why is not None:
+                self._ended(number, place)
+
+    def _ended(self, number: int, place: _Place) -> None:
+        if place.is_dismissed:
+            del self._places[number]
+            return
+        now = now_s()
+        place.due_s = now + place.brake.ended(now - place.started_s)
+        place.actor = place.where = place.kept = place.at = None
+
+    def _give_back(self, dismiss: Callable[[str], None]) -> None:
+        if self._num_wanted is None:
+            return
+        at = {n: place.at for n, place in self._places.items()}
+        for number in to_give_back(at, self._num_wanted):
+            place = self._places[number]
+            if place.actor is not None:
+                if not place.is_dismissed:
+                    place.is_dismissed = True
+                    dismiss(_name(number))
+                ray.kill(place.actor)
+            del self._places[number]
+
+    def _start(self, way: dict[str, Any]) -> None:
+        """Actors for the places that are missing, and for those that are due again."""
+        nodes = self._nodes()
+        for number, place in tuple(self._places.items()):
+            if place.actor is None and place.node not in (None, *nodes.cpus):
+                del self._places[number]
+        at = {n: place.node for n, place in self._places.items()}
+        for node in missing(nodes.cpus, at, self._num_wanted):
+            self._places[next(self._numbers)] = _Place(node)
+        for number, place in self._places.items():
+            if place.actor is None and place.due_s <= now_s():
+                options = HostActor.options(**_room(place.node, nodes.ours))  # type: ignore[attr-defined]
+                actor = options.remote()
+                where = actor.where.remote()
+                kept = actor.keep.remote({**way, "name": _name(number)}, self._host)
+                place.actor, place.where, place.kept = actor, where, kept
+                place.started_s = now_s()
+
+    def _nodes(self) -> _Nodes:
+        """Those that live."""
         client = self._address.startswith("ray://")
-        ours = self.address_of_trainer() if client else ray.get_runtime_context().get_node_id()
-        return {
-            node["NodeID"]: (node["NodeManagerAddress"], int(node["Resources"].get("CPU", 0)))
-            for node in ray.nodes()  # type: ignore[no-untyped-call]
-            if node["Alive"] and ours not in (node["NodeID"], node["NodeManagerAddress"])
-        }
+        own = self.address_of_trainer() if client else ray.get_runtime_context().get_node_id()
+        found = _Nodes({}, [])
+        for node in ray.nodes():  # type: ignore[no-untyped-call]
+            if own in (node["NodeID"], node["NodeManagerAddress"]):
+                found.ours.append(node["NodeID"])
+            elif node["Alive"]:
+                found.cpus[node["NodeID"]] = int(node["Resources"].get("CPU", 0))
+        return found
 
-    def _code(self, script: str | None) -> dict[str, Any]:
-        """Ray's runtime_env with the script's folder, but for what is too large to be code."""
-        if script is None:
+    def _code(self, folder: str | None) -> dict[str, Any]:
+        """Ray's runtime_env with this folder, but for what is too large to be code."""
+        if folder is None:
             return {}
-        folder = Path(script).parent
         nbytes = num_files = 0
         for path, folders, files in os.walk(folder):
             folders[:] = [name for name in folders if name not in _NOT_SHIPPED]
@@ -123,20 +217,30 @@ class RayEngine:
                 else:
                     nbytes, num_files = nbytes + size, num_files + 1
             if nbytes > FOLDER_LIMIT_NBYTES or num_files > MAX_FILES:
-                self._left_out = [str(folder)]
+                self._left_out = [folder]
                 return {}
         excludes = [*_NOT_SHIPPED, *(f"/{name}" for name in self._left_out)]
-        return {"working_dir": str(folder), "excludes": excludes}
+        return {"working_dir": folder, "excludes": excludes}
 
 
-def plan(nodes: Mapping[str, tuple[str, int]], limit: int | None) -> dict[str, int]:
-    """Actors for each node: all its CPUs; below a limit as evenly as the CPUs allow.
+def _name(number: int) -> str:
+    return f"worker {number}"
 
-    nodes: id -> address and CPUs.
+
+def _room(node: str | None, but: Sequence[str]) -> dict[str, Any]:
+    """Where Ray may put an actor: on this node; None: wherever there is room, but on those.
+
+    Ray's autoscaler brings nodes for the latter alone.
     """
-    wanted = dict.fromkeys(sorted(nodes), 0)
-    total = sum(cpus for _, cpus in nodes.values())
-    for _ in range(total if limit is None else min(limit, total)):
-        free = [node for node in wanted if wanted[node] < nodes[node][1]]
-        wanted[min(free, key=lambda node: wanted[node])] += 1
-    return wanted
+    if node is not None:
+        return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
+    return {"label_selector": {_NODE: f"!in({', '.join(but)})"}} if but else {}
+
+
+def _why_failed(ref: Any) -> Exception | None:
+    """Of a call that is done."""
+    try:
+        ray.get(ref)
+    except Exception as error:  # whatever it raised there, or Ray here
+        return error
+    return None

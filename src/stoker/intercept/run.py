@@ -7,6 +7,7 @@ first loader that is iterated.
 import atexit
 import os
 import sys
+import sysconfig
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,16 +79,23 @@ def fleet() -> "Fleet | None":
             from stoker.plane.fleet import Fleet
 
             asked = settings._asdict() | {"workers": settings.workers and str(settings.workers)}
-            script = sys.modules["__main__"]
-            file = getattr(script, "__file__", None)
-            more = {
-                "num_cores": cores(),
-                "versions": versions(),
-                "script": file and str(Path(file).absolute()),
-            }
+            more = {"num_cores": cores(), "versions": versions(), "folder": code_folder()}
             _fleet = Fleet(asked | more, say_once)
             kept.served_s = _fleet.served_s
         return _fleet
+
+
+def code_folder() -> str | None:
+    """The folder from which the script imports what is its own: the script's; the one that holds
+    the package with `python -m package.module`. None where that is the environment, or nowhere."""
+    main = sys.modules["__main__"]
+    file, package = getattr(main, "__file__", None), getattr(main, "__package__", None)
+    if file is None:
+        return None
+    folders = Path(file).absolute().parents
+    folder = folders[min(len(package.split(".")) if package else 0, len(folders) - 1)]
+    environment = {sysconfig.get_path(name) for name in ("purelib", "platlib", "scripts")}
+    return str(folder) if folder.is_dir() and str(folder) not in environment else None
 
 
 def cores() -> int:

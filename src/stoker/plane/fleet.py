@@ -194,6 +194,11 @@ class Fleet:
         shipper.close()
         return away
 
+    @property
+    def num_hosts(self) -> int:
+        """As far as has been heard."""
+        return len(self._joined_s)
+
     def served_s(self) -> float:
         """That CPUs of other machines have been this process's, all of them together."""
         with self._lock:
