@@ -159,6 +159,7 @@ class Fleet:
         # MIN and MAX of hosts; None: how many is not the loop's to say.
         least, colon, most = (settings["workers"] or "").partition(":")
         self.bounds = (int(least), int(most)) if colon else None
+        self.num_joined = self.num_lost = 0  # hosts
         self._joined_s: dict[str, float] = {}  # by name of a host that lives
         self._served_s = 0.0  # by those that are gone
         self._pool: list[tuple[int, Lender]] = []  # arenas that the receiver has mapped
@@ -294,10 +295,12 @@ class Fleet:
             if away is not None:
                 getattr(away, f"on_{word}")(*rest[1:])
         elif word == "joined":
+            self.num_joined += 1
             self._joined_s[rest[0]] = rest[1]
         elif word in ("lost", "left"):
             self._served_s += rest[1] - self._joined_s.pop(rest[0], rest[1])
             if word == "lost":
+                self.num_lost += 1
                 self._say_to_user(f"{rest[0]} is lost: {rest[2]}; the others go on")
         elif word == "cannot":
             where = f" on {rest[1]}" if rest[1] else " on other machines"

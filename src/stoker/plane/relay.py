@@ -43,7 +43,7 @@ RAW = 0
 
 
 class _Part(NamedTuple):
-    """A large part of a frame as it travels. codec: RAW, or of wire/lossless.py."""
+    """A large part of a frame as it travels. codec: RAW, or of wire/lossless."""
 
     codec: int
     head: memoryview

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 pytest.importorskip("numba", reason="the cluster extra is not installed")
 pytest.importorskip("zstandard", reason="the cluster extra is not installed")
 
-from stoker.wire import lossless_kernels
 from stoker.wire.lossless import (
     MIN_NBYTES,
     Codec,
@@ -22,6 +21,7 @@ from stoker.wire.lossless import (
     raw_nbytes,
     warm,
 )
+from stoker.wire.lossless import kernels as lossless_kernels
 
 GUARD_NBYTES = 64
 NEVER = 0xA5

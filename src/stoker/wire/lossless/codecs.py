@@ -1,38 +1,29 @@
-"""Fewer bytes for a tensor on a network, rebuilt to the bit.
+"""The codecs, each with its way back.
 
 - Tables: where each channel holds at most 256 values (any ToTensor + Normalize), a byte names the
   value and the table travels along. Tables are learned from the data; the transform is unknown.
 - Pcm: float32 audio that is k/32768 travels as int16.
 - Packed: integers travel in the narrowest type that holds them, compressed with zstd.
 
-Promise: `encode` has compared every element with what `decode` will write; `decode` raises
+Promise: what is coded was compared, every element, with what `decode` will write; `decode` raises
 ValueError for what is not whole, and writes nothing outside `out` whatever it is given.
 Ban: no torch. numba is imported by `warm`, or by the first float tensor.
 """
 
 import functools
-import itertools
-import math
 import struct
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import IntEnum
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import zstandard
 
-from stoker import clock
+from stoker.wire.lossless.memory import Array, Dense, Scratch
 
-Array = npt.NDArray[Any]
-
-# Below this a table is half of what is sent, and a message costs more than its bytes.
-MIN_NBYTES = 16 * 1024
 MAX_CHANNELS = 64  # their hashes fill 256 KB, half of a small L2 cache
 MIN_INNER = 64  # elements in a row of one channel, below which looking for its table is the work
-MAX_KINDS = 256  # of tensors that an encoder remembers; a table of 3 channels takes 16 KB
 # Above 1, on masks, token ids and photographs: no smaller and slower. Below: larger, as slow.
 ZSTD_LEVEL = 1
 MAX_WINDOW_NBYTES = 8 << 20  # level 1 uses 512 KB: more is not from our encoder
@@ -70,9 +61,9 @@ class Coded(NamedTuple):
 
 @functools.cache
 def _kernels() -> ModuleType:
-    from stoker.wire import lossless_kernels  # numba and LLVM: 130 MB, not for all
+    from stoker.wire.lossless import kernels  # numba and LLVM: 130 MB, not for all
 
-    return lossless_kernels
+    return kernels
 
 
 def warm() -> None:
@@ -80,61 +71,11 @@ def warm() -> None:
     _kernels()
 
 
-# ---- memory
+# ---- there
 
 
-class _Dense(NamedTuple):
-    """A tensor's elements as they lie in memory, and which axis is where."""
-
-    flat: Array
-    shape: tuple[int, ...]  # as the tensor shows it
-    order: tuple[int, ...]  # its axes from the widest stride to the narrowest
-
-    def around(self, axis: int | None) -> tuple[int, int]:
-        """(channels, elements of one channel in a row) where `axis` is that of the channels."""
-        if axis is None:
-            return 1, self.flat.size
-        place = self.order.index(axis % len(self.shape))
-        return self.shape[axis], math.prod(self.shape[a] for a in self.order[place + 1 :])
-
-
-def _dense(shown: Array) -> _Dense | None:
-    """None where the memory has gaps, overlaps or elements that we do not know."""
-    if shown.dtype.kind not in "fiub" or not shown.dtype.isnative or not shown.flags.aligned:
-        return None
-    order = tuple(sorted(range(shown.ndim), key=lambda axis: -shown.strides[axis]))
-    turned = shown.transpose(order)
-    return _Dense(turned.reshape(-1), shown.shape, order) if turned.flags.c_contiguous else None
-
-
-class _Scratch:
-    """Memory for what is sent, used again: first touch of fresh pages costs 20x a second one."""
-
-    MAX_KEPT = 4
-
-    def __init__(self) -> None:
-        self._free: list[Array] = []
-
-    def take(self, nbytes: int) -> Array:
-        """uint8; free again when nothing holds this very array, as its `data` does."""
-        fitting = [whole for whole in self._free if nbytes <= whole.size <= 2 * nbytes]
-        whole = fitting[0] if fitting else np.empty(nbytes, np.uint8)
-        # What another thread gives back while this list is made is lost to us, not leaked.
-        self._free = [other for other in self._free if other is not whole]
-        part = whole[:nbytes]
-        weakref.finalize(part, self._give, whole).atexit = False
-        return part
-
-    def _give(self, whole: Array) -> None:
-        self._free.append(whole)
-        del self._free[: -self.MAX_KEPT]
-
-
-# ---- the codecs, worker's side
-
-
-class _Coder(Protocol):
-    def __call__(self, memory: _Dense, scratch: _Scratch) -> Coded | None:
+class Coder(Protocol):
+    def __call__(self, memory: Dense, scratch: Scratch) -> Coded | None:
         """The tensor as this codec has it; None where it cannot."""
 
 
@@ -149,7 +90,7 @@ class _Tables:
         self._slots = np.zeros((num_channels, kernels.NUM_SLOTS), np.uint8)
         self._multipliers = np.ones(num_channels, np.uint64)
 
-    def __call__(self, memory: _Dense, scratch: _Scratch) -> Coded | None:
+    def __call__(self, memory: Dense, scratch: Scratch) -> Coded | None:
         num_channels, inner = memory.around(self._axis)
         if num_channels != self._num_channels:
             return None
@@ -162,7 +103,7 @@ class _Tables:
         return Coded(Codec.TABLES, head, [self._values.tobytes(), indices.data])
 
 
-def _pcm(memory: _Dense, scratch: _Scratch) -> Coded | None:
+def _pcm(memory: Dense, scratch: Scratch) -> Coded | None:
     samples = scratch.take(memory.flat.size * 2)
     bits = memory.flat.view(np.uint32)
     if not _kernels().encode_pcm(memory.flat, bits, samples.view(np.int16)):
@@ -171,7 +112,7 @@ def _pcm(memory: _Dense, scratch: _Scratch) -> Coded | None:
     return Coded(Codec.PCM, head, [samples.data])
 
 
-def _packed(memory: _Dense, scratch: _Scratch) -> Coded | None:
+def _packed(memory: Dense, scratch: Scratch) -> Coded | None:
     flat = memory.flat.view(np.uint8) if memory.flat.dtype.kind == "b" else memory.flat
     narrow = np.promote_types(np.min_scalar_type(flat.min()), np.min_scalar_type(flat.max()))
     sent = flat.astype(narrow) if narrow.itemsize < flat.itemsize else flat
@@ -186,7 +127,7 @@ def _packed(memory: _Dense, scratch: _Scratch) -> Coded | None:
 _AXES = (None, -3, -1, -4)
 
 
-def _coders(memory: _Dense) -> Iterator[_Coder]:
+def coders(memory: Dense) -> Iterator[Coder]:
     """All that may suit a tensor, in the order in which to try them."""
     dtype = memory.flat.dtype
     if dtype.kind != "f":
@@ -206,117 +147,7 @@ def _coders(memory: _Dense) -> Iterator[_Coder]:
         yield _pcm
 
 
-# ---- whether it pays
-
-
-class Worth:
-    """Whether coding one kind of tensor gains time on a link. Pure: told times, reads no clock.
-
-    A codec is used while sending the raw bytes would take longer than coding, sending and decoding
-    take one after the other. Where it was of no use it is tried again after REST times what the
-    try cost: so a codec that is never used costs 2 % at most.
-    """
-
-    THIN_NBYTES_PER_S = 125e6  # a link of unknown speed is taken for 1 Gbit/s
-    MARGIN = 1.1  # a smaller gain is noise
-    DECODE_SHARE = 0.5  # of the time to encode, as benchmarks/lossless.py measures both
-    REST = 50.0
-    NUM_FIRST = 3  # tries in a row at first: the first one learns, in memory that is cold
-
-    def __init__(self) -> None:
-        self._encode_s_per_byte = (math.inf, math.inf)  # of raw bytes, the last two
-        self._sent_share = 1.0
-        self._num_first_left = self.NUM_FIRST
-        self._retry_at_s = -math.inf
-
-    def gains(self, link_nbytes_per_s: float | None) -> bool:
-        """As measured so far; of two measurements the quicker, for noise only ever slows."""
-        raw_s = 1 / (link_nbytes_per_s or self.THIN_NBYTES_PER_S)
-        work_s = min(self._encode_s_per_byte) * (1 + self.DECODE_SHARE)
-        return (work_s + self._sent_share * raw_s) * self.MARGIN < raw_s
-
-    def wants_a_try(self, link_nbytes_per_s: float | None, now_s: float) -> bool:
-        return now_s >= self._retry_at_s or self.gains(link_nbytes_per_s)
-
-    def succeeded(self, raw_nbytes: int, sent_nbytes: int, spent_s: float, now_s: float) -> None:
-        """Coded, whether or not it was sent so."""
-        self._encode_s_per_byte = self._encode_s_per_byte[1], spent_s / raw_nbytes
-        self._sent_share = sent_nbytes / raw_nbytes
-        self._num_first_left -= 1
-        if self._num_first_left <= 0:
-            self._retry_at_s = now_s + self.REST * spent_s
-
-    def failed(self, spent_s: float, now_s: float) -> None:
-        """No codec suits what is in it."""
-        self._encode_s_per_byte = (math.inf, math.inf)
-        self._num_first_left = self.NUM_FIRST
-        self._retry_at_s = now_s + self.REST * spent_s
-
-
-class _Kind:
-    """What is known of tensors that look alike."""
-
-    def __init__(self) -> None:
-        self.worth = Worth()
-        self.coder: _Coder | None = None  # that did it last
-
-    def encode(self, memory: _Dense, scratch: _Scratch) -> Coded | None:
-        """Anew where what worked before does not: its tables may be full of older values."""
-        for coder in itertools.chain([self.coder] if self.coder else [], _coders(memory)):
-            coded = coder(memory, scratch)
-            if coded is not None:
-                self.coder = coder
-                return coded
-        self.coder = None
-        return None
-
-
-class Encoder:
-    """One link's; remembers per kind of tensor what worked and what it gained. Not thread-safe."""
-
-    def __init__(
-        self,
-        now_s: Callable[[], float] = clock.now_s,
-        cpu_s: Callable[[], float] = clock.thread_cpu_s,
-    ) -> None:
-        # Work is told in CPU time: on a worker whose cores are all taken that is what it costs.
-        self._now_s, self._cpu_s, self._scratch = now_s, cpu_s, _Scratch()
-        self._kinds: dict[object, _Kind] = {}
-
-    def encode(self, shown: Array, link_nbytes_per_s: float | None = None) -> Coded | None:
-        """A dense tensor's whole memory; None: send it as it is, for that is as quick.
-
-        shown: the tensor as numpy shows it; bfloat16, which numpy lacks, as its float16 view.
-        link_nbytes_per_s: as the caller measured it; None where nobody knows.
-        """
-        memory = _dense(shown) if shown.nbytes >= MIN_NBYTES else None
-        if memory is None:
-            return None
-        kind = self._kind_of(memory)
-        if not kind.worth.wants_a_try(link_nbytes_per_s, self._now_s()):
-            return None
-        if memory.flat.dtype.kind == "f":
-            warm()  # not counted as work
-        before_s = self._cpu_s()
-        coded = kind.encode(memory, self._scratch)
-        spent_s, now_s = self._cpu_s() - before_s, self._now_s()
-        if coded is None:
-            kind.worth.failed(spent_s, now_s)
-            return None
-        kind.worth.succeeded(memory.flat.nbytes, coded.nbytes, spent_s, now_s)
-        return coded if kind.worth.gains(link_nbytes_per_s) else None
-
-    def _kind_of(self, memory: _Dense) -> _Kind:
-        """Alike: type, memory order, number of channels where images have it, size within 2x."""
-        num_channels = memory.shape[-3] if len(memory.shape) >= 3 else 0
-        size_class = memory.flat.nbytes.bit_length()
-        key = memory.flat.dtype.str, memory.order, num_channels, size_class
-        if key not in self._kinds and len(self._kinds) >= MAX_KINDS:
-            self._kinds.clear()
-        return self._kinds.setdefault(key, _Kind())
-
-
-# ---- receiver's side
+# ---- and back
 
 
 def raw_nbytes(head: bytes | memoryview) -> int:

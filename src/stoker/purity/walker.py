@@ -1,0 +1,194 @@
+"""A walk over everything that can be reached from a value, hashed as it goes.
+
+Promise: what is reached once or a hundred times is hashed once; a cycle ends; a copy hashes as
+its original. How each kind of thing is hashed is its handler's business.
+Ban: no guess. What cannot be looked into raises Unwatchable.
+"""
+
+import hashlib
+import pathlib
+import re
+import sys
+import types
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from stoker.clock import Deadline
+
+# Their functions keep no state of their own between calls but the three global generators.
+_TRUSTED = frozenset(sys.stdlib_module_names) | {"numpy", "PIL", "stoker", "torch", "torchvision"}
+BY_REPR = (
+    int, float, complex, bool, type(None), type(Ellipsis), range, slice, re.Pattern,
+    pathlib.PurePath, torch.dtype, torch.device, torch.layout, torch.Size, torch.memory_format,
+)  # fmt: skip
+TRAIL_LENGTH = 2000
+LARGE_NBYTES = 16 << 20  # not copied only to be looked at
+
+
+_CODE = (types.FunctionType, type, types.ModuleType)
+
+
+class Unwatchable(Exception):
+    """Why a job's state cannot be watched, with the path to the thing."""
+
+
+class Walker:
+    """One walk. banned, trail, lazy: as `fingerprint` has them."""
+
+    def __init__(
+        self,
+        handlers: Sequence[tuple[type | tuple[type, ...], "Handler"]],
+        deadline: Deadline,
+        banned: frozenset[str],
+        trail: dict[str, str] | None,
+        lazy: set[str] | None,
+    ) -> None:
+        self._handlers = handlers
+        self.banned = banned
+        self.lazy = set() if lazy is None else lazy
+        self._trail = {} if trail is None else trail
+        self._num_to_trail = 0 if trail is None else TRAIL_LENGTH
+        self._hash = _new_hash()  # of the object that is being walked
+        self._deadline = deadline
+        self._open: dict[int, int] = {}  # objects that are being walked -> how deep
+        self._digests: dict[tuple[int, bool], bytes] = {}  # of those that were, inside code or not
+        self._numbers: dict[int, int] = {}  # in the order in which the job's own graph meets them
+        self._code_depth = 0  # inside how many functions, classes and modules
+        self._keepalive: list[object] = []
+        self.walked: set[tuple[int, frozenset[str]]] = set()  # modules, as a function sees them
+        self._countdown = 0
+
+    def digest(self) -> bytes:
+        return self._hash.digest()
+
+    def walk(self, value: Any, path: str) -> None:
+        kind = type(value)
+        if kind is str:
+            self.put(b"s", value.encode("utf-8", "surrogatepass"))
+        elif kind in BY_REPR or (isinstance(value, BY_REPR) and not hasattr(value, "__dict__")):
+            self.put(kind.__name__.encode(), repr(value).encode())
+        elif kind is bytes:
+            self.put(b"b", value)
+        else:
+            self._walk_object(value, kind, path)
+
+    def _walk_object(self, value: Any, kind: type, path: str) -> None:
+        """By content, so that a copy looks like the original: what a function reaches by a global
+        is a copy, or is not, where the job was unpickled. Which of the job's own objects are one
+        and the same does count.
+        """
+        self.look_at_clock(path)
+        me = id(value)
+        if not self._code_depth:
+            self.put(b"again", str(self._numbers.setdefault(me, len(self._numbers))).encode())
+        if me in self._open:
+            self.put(b"cycle", str(len(self._open) - self._open[me]).encode())
+            return
+        seen = me, self._code_depth > 0
+        if seen not in self._digests:
+            self._digests[seen] = self._digest_of(value, kind, path)
+            self._keepalive.append(value)  # or its id may come again within this walk
+        self._hash.update(self._digests[seen])
+
+    def _digest_of(self, value: Any, kind: type, path: str) -> bytes:
+        outer, self._hash = self._hash, _new_hash()
+        self._open[id(value)] = len(self._open)
+        try:
+            self.put(b"o", f"{kind.__module__}.{kind.__qualname__}".encode())
+            self._handle(value, kind, path)
+            digest = self._hash.digest()
+        finally:
+            self._hash = outer
+            del self._open[id(value)]
+        if self._num_to_trail:
+            self._num_to_trail -= 1
+            self._trail[path] = digest[:4].hex()
+        return digest
+
+    def _handle(self, value: Any, kind: type, path: str) -> None:
+        for handled, handler in self._handlers:
+            if isinstance(value, handled):
+                is_code = issubclass(handled, _CODE) if isinstance(handled, type) else False
+                self._code_depth += is_code
+                try:
+                    handler(self, value, path)
+                finally:
+                    self._code_depth -= is_code
+                return
+        self._walk_instance(value, kind, path)
+
+    def _walk_instance(self, value: Any, kind: type, path: str) -> None:
+        if _is_plain_python(kind):
+            self.walk_attributes(value, kind, path)
+            self.walk(kind, f"type({path})")
+            return
+        if getattr(value, "nbytes", 0) > LARGE_NBYTES:  # pyarrow, pandas: copied to be looked at
+            raise Unwatchable(f"{path}: a {kind.__qualname__} of {value.nbytes:,} bytes")
+        reduced = value.__reduce_ex__(4)
+        self.walk(reduced if isinstance(reduced, str) else tuple(reduced[:3]), path)
+        for more in reduced[3:5] if not isinstance(reduced, str) else ():
+            self.walk_all(more or (), path)
+
+    def walk_attributes(self, value: Any, kind: type, path: str) -> None:
+        for name, attribute in getattr(value, "__dict__", {}).items():
+            self.put(b".", name.encode() if isinstance(name, str) else repr(name).encode())
+            self.walk(attribute, f"{path}.{name}")
+        for owner in kind.__mro__:
+            slots = owner.__dict__.get("__slots__", ())
+            for name in (slots,) if isinstance(slots, str) else slots:
+                if name not in ("__dict__", "__weakref__") and hasattr(value, name):
+                    self.walk(getattr(value, name), f"{path}.{name}")
+
+    def walk_all(self, values: Iterable[object], path: str) -> None:
+        for i, value in enumerate(values):
+            self.walk(value, f"{path}[{i}]")
+
+    def walk_subclass(self, value: Any, path: str) -> None:
+        """What an instance of a user's list, dict, array or tensor class has beside its items."""
+        kind = type(value)
+        self.walk_attributes(value, kind, path)
+        if not is_trusted(kind.__module__) and kind.__module__ != "builtins":
+            self.walk(kind, f"type({path})")
+
+    def put(self, tag: bytes, data: bytes | memoryview) -> None:
+        nbytes = data.nbytes if isinstance(data, memoryview) else len(data)
+        self._hash.update(b"%s %d " % (tag, nbytes))
+        self._hash.update(data)
+
+    def look_at_clock(self, path: str, now: bool = False) -> None:
+        self._countdown -= 1
+        if self._countdown < 0 or now:
+            self._countdown = 256
+            if self._deadline.is_over():
+                raise Unwatchable(f"{path}: too large to watch at this pace")
+
+
+Handler = Callable[[Walker, Any, str], None]
+"""Hashes one kind of thing, found at a path."""
+
+
+def _new_hash() -> "hashlib.blake2b":
+    return hashlib.blake2b(digest_size=16)
+
+
+def is_trusted(module: object) -> bool:
+    return isinstance(module, str) and module.partition(".")[0] in _TRUSTED
+
+
+def _is_plain_python(kind: type) -> bool:
+    """Whether instances hold nothing but __dict__ and __slots__."""
+    heap_type = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+    for base in kind.__mro__:
+        if base is object:
+            return True
+        if not base.__flags__ & heap_type or (
+            "__new__" in vars(base) and _in_c(vars(base)["__new__"])
+        ):
+            return base.__module__ in ("abc", "typing")
+    return False
+
+
+def _in_c(function: object) -> bool:
+    return isinstance(function, types.BuiltinFunctionType)
