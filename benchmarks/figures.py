@@ -257,6 +257,14 @@ OFFLOAD = Case(
 )
 
 
+KILL = Case(
+    script="kill.py",
+    quick_flags=("--seconds", "8"),
+    is_alone=True,
+    checks=(alone(0.9, "of_survivors", "x", "what the survivors could give"),),
+)
+
+
 def fit_loop(framework: str) -> Case:
     """A case of `frameworks`; both sides have as many workers as there are cores."""
     return Case(
@@ -357,6 +365,11 @@ FIGURES = {
             name="offload",
             work="`images`, the trainer's one core busy with as long a step; one worker elsewhere",
             cases=(OFFLOAD,),
+        ),
+        Figure(
+            name="kill",
+            work="four workers elsewhere, every 2 s one of them killed (kill -9)",
+            cases=(KILL,),
         ),
         Figure(
             name="many-loaders",
