@@ -362,13 +362,14 @@ def test_a_stopped_host_does_not_outlive_the_trainer(plain, tmp_path):
         assert ended(one.running).returncode == -signal.SIGKILL
 
 
-def test_an_epoch_outlives_the_receiver(plain, tmp_path):
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
+def test_an_epoch_outlives_the_receiver(plain, tmp_path, signum):
     """And leaves nothing. Whatever is opened later is served by this machine alone."""
     with trainer(tmp_path, AWAY) as one:
         one.open(*KINDS)
         one.to_the_middle(*KINDS)
         everyone = frozenset([*hosts(one.running), *chains(one.running)])
-        kill(receiver(one.running))
+        os.kill(receiver(one.running), signum)
         assert one.rest(*KINDS) == {kind: plain[kind] for kind in KINDS}
         wait_until_gone(everyone, GONE_WITHIN_S)
         assert [pid for pid in everyone if state_of(pid) not in ("", "Z")] == []

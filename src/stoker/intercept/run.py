@@ -80,7 +80,11 @@ def fleet() -> "Fleet | None":
 
             asked = settings._asdict() | {"workers": settings.workers and str(settings.workers)}
             more = {"num_cores": cores(), "versions": versions(), "folder": code_folder()}
-            _fleet = Fleet(asked | more, say_once)
+            try:
+                _fleet = Fleet(asked | more, say_once)
+            except OSError as error:  # no process, memory or file descriptor for it
+                say_once(f"no other machine helps: {error}")
+                return None
             kept.served_s = _fleet.served_s
         return _fleet
 

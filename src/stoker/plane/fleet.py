@@ -27,6 +27,8 @@ from stoker.wire.slabs import Arena, Lender
 MESSAGE_NBYTES = 64 << 10
 RECEIVER_LOST = "stoker's receiver died"
 GIVEN_BACK = "its machine was given back"
+SILENT_S = 5.0  # it says something twice a second
+MAX_POOLED = 64  # arenas that wait for a worker
 GONE_S = 5.0  # what the receiver may take to end, at exit
 
 
@@ -51,12 +53,6 @@ class Away:
         self.num_places = 0  # hosts that have unpacked the job
         self.fingerprint = b""  # of the job at iter(), once it is packed
         self.cannot: list[str] = []  # why the job is not served, at all or by some hosts
-
-    def fileno(self) -> int:
-        return self._fleet.fileno()
-
-    def hear(self) -> None:
-        self._fleet.hear()
 
     def start(self, slot: int, arena_number: int, arena: Arena) -> socket.socket:
         """A worker somewhere; the socket ends at once where there is no place for it."""
@@ -167,12 +163,8 @@ class Fleet:
         self.is_gone = False
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                "stoker.plane.receiver",
-            ],  # the script's folder is not ours
+            # -P: what lies in the script's folder is not ours.
+            [sys.executable, "-P", "-m", "stoker.plane.receiver"],
             stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             env=_without_stoker(os.environ),
@@ -224,6 +216,12 @@ class Fleet:
     def give_arena(self, number: int, lender: Lender) -> None:
         with self._lock:
             self._pool.append((number, lender))
+            for i, (spare, each) in enumerate(self._pool[:-MAX_POOLED]):
+                each.take_returned()
+                if not each.lent():
+                    del self._pool[i]
+                    self.say(("drop", spare))
+                    return
 
     @property
     def pool(self) -> list[Lender]:
@@ -237,10 +235,23 @@ class Fleet:
         with self._lock:
             if self.is_gone:
                 return
+            data = [json.dumps(words).encode()]
+            room = select.poll()
+            room.register(self._control, select.POLLOUT)
             try:
-                socket.send_fds(self._control, [json.dumps(words).encode()], fds)
+                if room.poll(SILENT_S * 1000):
+                    socket.send_fds(self._control, data, fds)
+                else:
+                    self.end_silent()
             except OSError:
-                self._lose()
+                self._lose(RECEIVER_LOST)
+
+    def end_silent(self) -> None:
+        """The receiver has said nothing for SILENT_S, though somebody was listening."""
+        with self._lock:
+            if not self.is_gone:
+                self._process.kill()  # stopped or hung; its sockets end with it
+                self._lose(f"stoker's receiver was silent for {SILENT_S:.0f} s")
 
     def hear(self) -> None:
         """Take in all that the receiver has said. Never waits."""
@@ -253,7 +264,7 @@ class Fleet:
                 except OSError:
                     data = b""
                 if not data:
-                    self._lose()
+                    self._lose(RECEIVER_LOST)
                 else:
                     self._take_in(*json.loads(data))
                 self._heard.notify_all()
@@ -312,10 +323,12 @@ class Fleet:
         elif word == "note":
             self._say_to_user(rest[0])
 
-    def _lose(self) -> None:
+    def _lose(self, why: str) -> None:
         """The socket stays: whoever polls it shall find no other under its number."""
+        self._served_s = self.served_s()
+        self._joined_s.clear()
         self.is_gone = True
-        self._say_to_user("no other machine helps any more: stoker's receiver died")
+        self._say_to_user(f"no other machine helps any more: {why}")
         for away in self._jobs.values():
             away.on_receiver_lost()
 

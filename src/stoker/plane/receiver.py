@@ -59,7 +59,6 @@ class _Job:
     manifest: bytes = b""
     parts: dict[str, memoryview] = field(default_factory=dict)
     ready: set["_Host"] = field(default_factory=set)
-    refused: set[str] = field(default_factory=set)
 
 
 @dataclass(eq=False)
@@ -113,6 +112,7 @@ class Receiver:
         self._num_wanted: int | None = None  # hosts, by the trainer's own rate
         self._worked_s = now_s()
         self._is_idle = False
+        self._is_full = False  # no connection can be taken in for the moment
 
     def serve_and_exit(self) -> NoReturn:
         """The whole process ends with this thread: without it the engine's hosts serve nobody."""
@@ -169,6 +169,11 @@ class Receiver:
             self._spoke_s = now
             for host in self._hosts.values():
                 host.link.send(Word.BEAT)
+            if not self._unsaid:  # else it hears enough when it listens again
+                self._say("beat")
+            if self._is_full and self._listening is not None:
+                self._is_full = False
+                self._watch(self._listening.fileno(), self._accept)
         if not self._is_idle and now - self._worked_s > IDLE_S:
             self._is_idle = True
             self._want()
@@ -213,7 +218,8 @@ class Receiver:
             engine = make_engine(self._settings)
             address = self._settings["bind"] or engine.address_of_trainer()
             reached_at = engine.address_of_trainer() if address in ANYWHERE else address
-            listening = socket.create_server((address, 0), backlog=128)
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            listening = socket.create_server((address, 0), family=family, backlog=128)
             way = self._way(reached_at, listening.getsockname()[1])
             self._post(lambda: self._listen(listening))
             self._post(lambda: self._connected(engine))
@@ -247,7 +253,11 @@ class Receiver:
         assert self._listening is not None
         try:
             sock, _ = self._listening.accept()
-        except OSError:
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError:  # no file descriptors are left: it would be tried again at once
+            self._unwatch(self._listening.fileno())
+            self._is_full = True
             return
         if self._num_strangers >= MAX_STRANGERS:
             sock.close()
@@ -451,6 +461,10 @@ class Receiver:
         self._lanes[inlet.lane] = host.lanes[inlet.lane] = lane
         host.link.send(Word.START, inlet.lane, json.dumps((number, slot)).encode())
         self._watch(channel.fileno(), lambda: self._pump(lane))
+
+    def _on_drop(self, arena_id: int) -> None:
+        """The trainer has given an arena up; no lane has it."""
+        self._arenas.pop(arena_id, None)
 
     def _least_busy(self, job: _Job) -> _Host | None:
         """The host with the fewest workers of this job, then of all."""

@@ -22,7 +22,7 @@ from stoker.cluster.local import Template, reap
 from stoker.cluster.spawned import Spawned
 from stoker.order.chain import chain_of
 from stoker.order.reorder import Reorder
-from stoker.plane.fleet import Away, Fleet
+from stoker.plane.fleet import SILENT_S, Away, Fleet
 from stoker.plane.ship import ship
 from stoker.scheduler.events import (
     Action,
@@ -61,6 +61,7 @@ EXIT_WAIT_S = 5.0
 # Workers beyond the cores are forked after the first batch, for which every fork competes, or
 # after this long, for then it is waiting that makes a batch. Measured: benchmarks/epoch_gap.py
 REST_AFTER_S = 0.05
+SILENT_MS = int(SILENT_S * 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,12 +380,17 @@ class Driver:
                 self._poll.modify(
                     channel, select.POLLIN | (select.POLLOUT if channel.has_unsent else 0)
                 )
-        ready = self._poll.poll(deadline.left_ms())
+        left_ms = deadline.left_ms()
+        if self._helpers is not None and not self._helpers.is_gone():
+            left_ms = SILENT_MS if left_ms is None else min(left_ms, SILENT_MS)
+        ready = self._poll.poll(left_ms)
         for fd, _ in ready:
             self._receive_all_from(self._slot_of_fd.get(fd))
         if self._helpers is not None:
+            if not ready and left_ms == SILENT_MS:
+                self._helpers.end_silent()
             self._hear_helpers()
-        return bool(ready)
+        return bool(ready) or not deadline.is_over()
 
     def _hear_helpers(self) -> None:
         """Places on other machines that came or went, and what this one can spare."""

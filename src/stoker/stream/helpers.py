@@ -90,6 +90,10 @@ class Helpers:
     def is_gone(self) -> bool:
         return self._fleet.is_gone
 
+    def end_silent(self) -> None:
+        """Nothing came for SILENT_S: the receiver tells more often that it lives."""
+        self._fleet.end_silent()
+
     @property
     def lenders(self) -> list[Lender]:
         return [lender for _, lender in self._arenas.values()]
