@@ -6,32 +6,47 @@ need not be sent again. What cannot go says which attribute it is.
 Runs user code (their __reduce__): only in a process that was forked for it.
 """
 
+import collections
 import contextlib
 import ctypes
 import importlib
 import io
 import itertools
 import json
+import math
+import mmap
 import os
 import pickle
 import socket
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+import types
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import cloudpickle
+import numpy as np
 import torch
 import xxhash
 
 from stoker.clock import Deadline
-from stoker.purity.fingerprint import Unwatchable, fingerprint
+from stoker.purity.code import held_by
+from stoker.purity.fingerprint import TooLarge, Unwatchable, fingerprint
+from stoker.purity.mapped import (
+    FileRange,
+    NotTheSame,
+    address_of,
+    file_of,
+    mapping_of,
+    opened,
+)
 from stoker.wire.batch_codec import LargeBuffers
 from stoker.worker.job import Job, note_surroundings
 
 # Smaller buffers stay in the stream: a hash and a message each would cost more.
 LARGE_NBYTES = 1 << 20
+FRAC_OF_FREE = 0.5  # memory that a packed job may take, beside the script's own copy
 SEARCH_S = 5.0  # for the attribute that cannot be pickled
 _ALIGN = 64
 
@@ -152,17 +167,9 @@ def _packed(job: Job) -> tuple[Manifest, int]:
     note_surroundings()
     trail: dict[str, str] = {}
     lazy: set[str] = set()
-    try:
-        # Without a seed that both have, strings hash otherwise in every process.
-        banned = frozenset() if os.environ.get("PYTHONHASHSEED") else frozenset({"hash"})
-        looks = fingerprint(job.reachable(), Deadline(None), banned, trail, lazy)
-    except Unwatchable as error:
-        raise CannotGo(f"its state cannot be compared between machines: {error}") from None
+    looks = _looks(job, trail, lazy)
     buffers: list[memoryview] = []
-    try:
-        stream = dumps(job, buffers)
-    except Exception as error:
-        raise CannotGo(why_not_picklable(job.dataset, "dataset", error)) from None
+    stream = _stream(job, buffers)
     pieces = [memoryview(stream), *buffers]
     parts = tuple(Part(xxhash.xxh3_128_hexdigest(piece), piece.nbytes) for piece in pieces)
     starts = [0, *itertools.accumulate(-(-p.nbytes // _ALIGN) * _ALIGN for p in parts)][:-1]
@@ -173,6 +180,35 @@ def _packed(job: Job) -> tuple[Manifest, int]:
     return manifest, fd
 
 
+def _looks(job: Job, trail: dict[str, str], lazy: set[str]) -> bytes:
+    """Its fingerprint. Raises CannotGo."""
+    # Without a seed that both have, strings hash otherwise in every process.
+    banned = frozenset() if os.environ.get("PYTHONHASHSEED") else frozenset({"hash"})
+    limit = FRAC_OF_FREE * _free_nbytes()
+    try:
+        return fingerprint(job.reachable(), Deadline(None), banned, trail, lazy, limit)
+    except TooLarge as error:
+        raise CannotGo(f"{error}, half of the memory that is free") from None
+    except Unwatchable as error:
+        _stream(job, [])  # where it cannot be pickled either, that tells the place better
+        raise CannotGo(f"its state cannot be compared between machines: {error}") from None
+
+
+def _stream(job: Job, buffers: list[memoryview]) -> bytes:
+    """Raises CannotGo."""
+    try:
+        return dumps(job, buffers)
+    except Exception as error:
+        raise CannotGo(why_not_picklable(job, error)) from None
+
+
+def _free_nbytes() -> float:
+    """Source: proc(5), meminfo."""
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    found = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    return found[0] * 1024 if found else math.inf
+
+
 def _write_all(fd: int, piece: memoryview, offset: int) -> None:
     while piece.nbytes:
         num_written = os.pwrite(fd, piece, offset)
@@ -180,7 +216,8 @@ def _write_all(fd: int, piece: memoryview, offset: int) -> None:
 
 
 class _Packer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """Functions and classes of `__main__` by value; plain tensors as buffers, shared as they are."""
+    """Functions and classes of `__main__` by value; plain tensors as buffers, shared as they are;
+    mapped files by name."""
 
     def __init__(self, file: io.BytesIO, buffers: list[memoryview]) -> None:
         super().__init__(file, protocol=5, buffer_callback=LargeBuffers(buffers, LARGE_NBYTES))
@@ -196,6 +233,10 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
             return _tensor, (storage, value.dtype, *place)
         if kind is torch.UntypedStorage and value.device.type == "cpu":
             return _storage, (pickle.PickleBuffer(_bytes_of(value)),)
+        if isinstance(value, np.ndarray) and (shown := mapping_of(value)) is not None:
+            return _shown(value, shown)
+        if kind is mmap.mmap:
+            return _mapping, (_file_of(value), value.tell())
         if isinstance(value, type) and value.__module__ == "__main__":
             self.main_classes.append(value)
         return super().reducer_override(value)
@@ -235,6 +276,41 @@ def _tensor(
     return torch.empty(0, dtype=dtype, device="cpu").set_(storage, offset, size, stride)
 
 
+# Mapped files travel by name: a host maps its own, if that is the same file.
+
+
+def _file_of(mapping: mmap.mmap) -> FileRange:
+    file = file_of(mapping)
+    if file is None:
+        raise pickle.PicklingError("shared memory, or a mapped file that may be written or is gone")
+    return file
+
+
+def _mapping(file: FileRange, position: int) -> mmap.mmap:
+    made = opened(FileRange(*file))
+    made.seek(position)
+    return made
+
+
+def _shown(array: Any, shown: mmap.mmap) -> tuple[Any, ...]:
+    """How to show the same of the same mapping. Raises PicklingError."""
+    _file_of(shown)
+    if type(array) not in (np.ndarray, np.memmap):
+        raise pickle.PicklingError(f"a {type(array).__qualname__} that shows a mapped file")
+    first = array.__array_interface__["data"][0] - address_of(shown)
+    state = getattr(array, "__dict__", {})
+    return _array, (type(array), shown, array.dtype, array.shape, array.strides, first, state)
+
+
+def _array(
+    kind: type, shown: mmap.mmap, dtype: Any, shape: Any, strides: Any, first: int, state: Any
+) -> Any:
+    made: Any = np.ndarray(shape, dtype, buffer=shown, offset=first, strides=strides).view(kind)
+    if state:
+        made.__dict__.update(state)
+    return made
+
+
 def dumps(value: object, buffers: list[memoryview]) -> bytes:
     """The stream; large buffers are appended to `buffers`. Raises what pickling raises.
 
@@ -254,24 +330,30 @@ def _be_main(classes: list[type]) -> None:
             setattr(main, kind.__qualname__, kind)
 
 
-def why_not_picklable(value: object, name: str, error: Exception) -> str:
+def why_not_picklable(job: Job, error: Exception) -> str:
     """Which attribute of a job cannot be pickled, as far as it is found in time.
 
     error: what pickling the whole raised.
     """
-    path, culprit, last = name, value, error
+    path, culprit, last = "the job", cast(object, job), error
     deadline = Deadline(SEARCH_S)
+    inside: Iterable[tuple[str, object]] = _parts_of(job)
     while not deadline.is_over():
-        for more, inner in _inside(culprit):
+        for more, inner in inside:
             failure = _failure(inner)
             if failure is not None:
-                path, culprit, last = path + more, inner, failure
+                path, culprit, last = more if culprit is job else path + more, inner, failure
                 break
         else:
             break
+        inside = _inside(culprit)
     kind = type(culprit)
     what = getattr(culprit, "__qualname__", f"{kind.__module__}.{kind.__qualname__}")
     return f"{path}: {what} cannot be pickled: {type(last).__name__}: {last}"
+
+
+def _parts_of(job: Job) -> Iterator[tuple[str, object]]:
+    return ((field.name, getattr(job, field.name)) for field in fields(job))
 
 
 def _failure(value: object) -> Exception | None:
@@ -286,17 +368,28 @@ def _inside(value: Any) -> Iterator[tuple[str, object]]:
     """What a value holds, each with how it is written behind the value's own name."""
     if isinstance(value, dict):
         yield from ((f"[{key!r}]", item) for key, item in value.items())
-    elif isinstance(value, (list, tuple)):
+    elif isinstance(value, (list, tuple, collections.deque)):
         yield from ((f"[{i}]", item) for i, item in enumerate(value))
-    elif hasattr(value, "__closure__"):
-        names = value.__code__.co_freevars
-        for name, cell in zip(names, value.__closure__ or (), strict=True):
-            yield f"'s {name}", cell.cell_contents
+    elif isinstance(value, np.ndarray):
+        yield from ((f"[{i}]", item) for i, item in np.ndenumerate(value) if value.dtype.hasobject)
+    elif isinstance(value, types.FunctionType):
+        yield from ((f"'s {name}", held) for name, held in held_by(value))
         for name in value.__code__.co_names:
             if name in value.__globals__ and value.__module__ == "__main__":
                 yield f"'s {name}", value.__globals__[name]
     else:
+        for name in ("__self__", "func", "args", "keywords", *_slots_of(type(value))):
+            if hasattr(value, name):
+                yield f".{name}", getattr(value, name)
         yield from ((f".{name}", item) for name, item in getattr(value, "__dict__", {}).items())
+        if type(value).__module__ == "__main__":
+            yield "'s class", type(value)
+
+
+def _slots_of(kind: type) -> Iterator[str]:
+    for owner in kind.__mro__:
+        slots = owner.__dict__.get("__slots__", ())
+        yield from (slots,) if isinstance(slots, str) else slots
 
 
 # -- on the worker's machine ---------------------------------------------------------------------
@@ -313,7 +406,10 @@ def unpack(manifest: Manifest, pieces: Sequence[bytearray]) -> Job:
     for name in manifest.lazy_modules:
         with contextlib.suppress(ImportError):  # the job will say it better
             importlib.import_module(name)
-    job, main_classes = pickle.loads(pieces[0], buffers=pieces[1:])
+    try:
+        job, main_classes = pickle.loads(pieces[0], buffers=pieces[1:])
+    except NotTheSame as error:
+        raise CannotGo(str(error)) from None
     assert isinstance(job, Job)
     _be_main(main_classes)
     note_surroundings()

@@ -32,10 +32,8 @@ def function(walker: Walker, value: types.FunctionType, path: str) -> None:
     for code in _codes_in(value.__code__):
         walker.put(b"c", code.co_code + repr(code.co_names).encode())
         walker.walk_all((c for c in code.co_consts if not isinstance(c, types.CodeType)), path)
-    walker.walk_all(value.__defaults__ or (), f"{path} defaults")
-    walker.walk_all((value.__kwdefaults__ or {}).values(), f"{path} defaults")
-    for cell in value.__closure__ or ():
-        walker.walk(_content(cell), f"{path} closure")
+    for name, held in held_by(value):
+        walker.walk(held, f"{path}'s {name}")
     names = {name for code in _codes_in(value.__code__) for name in code.co_names}
     if names & walker.banned:
         raise Unwatchable(f"{path} uses {min(names & walker.banned)}")
@@ -106,6 +104,16 @@ def cached(walker: Walker, value: Any, path: str) -> None:
 
 def lock(walker: Walker, value: Any, path: str) -> None:
     walker.put(b"k", b"lock")
+
+
+def held_by(function: types.FunctionType) -> Iterator[tuple[str, object]]:
+    """What a function has of its own, each by its name: defaults, and variables of those around."""
+    code, defaults = function.__code__, function.__defaults__ or ()
+    num_before = code.co_argcount - len(defaults)
+    yield from zip(code.co_varnames[num_before : code.co_argcount], defaults, strict=True)
+    yield from (function.__kwdefaults__ or {}).items()
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        yield name, _content(cell)
 
 
 def _content(cell: types.CellType) -> object:

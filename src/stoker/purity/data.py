@@ -1,6 +1,6 @@
 """How data is hashed: containers, arrays, tensors, generators of random numbers.
 
-Promise: by content; a mapped file by its address, for it may be larger than memory.
+Promise: by content; a mapped file by what it is, for it may be larger than memory.
 """
 
 import io
@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from stoker.purity.mapped import address_of, file_of, mapping_of
 from stoker.purity.walker import BY_REPR, LARGE_NBYTES, Unwatchable, Walker
 
 CHUNK_NBYTES = 1 << 20  # hashed between two looks at the clock: about 1 ms
@@ -30,7 +31,7 @@ def sequence(walker: Walker, value: Any, path: str) -> None:
     walker.walk_subclass(value, path)
 
 
-def mapping(walker: Walker, value: Any, path: str) -> None:
+def table(walker: Walker, value: Any, path: str) -> None:
     walker.put(b"n", str(len(value)).encode())
     if not _put_bulk(walker, value.items(), path):
         for key, item in value.items():
@@ -85,15 +86,34 @@ def _as_plain(items: list[object]) -> memoryview | None:
 
 def array(walker: Walker, value: Any, path: str) -> None:
     walker.put(b"a", f"{value.dtype} {value.shape} {value.strides}".encode())
+    shown = mapping_of(value)
+    if shown is not None and value.flags.writeable:
+        raise Unwatchable(f"{path}: a mapped file or shared memory that may be written")
     walker.walk_subclass(value, path)
     if value.dtype.hasobject:
         walker.walk_all(value.ravel().tolist(), path)
-    elif _is_mapped(value):
-        if value.flags.writeable:
-            raise Unwatchable(f"{path}: a mapped file or shared memory that may be written")
-        walker.put(b"m", str(value.__array_interface__["data"][0]).encode())
+    elif shown is not None:
+        _put_mapped(walker, value, shown)
     else:
+        walker.weigh(value.nbytes, path)
         _put_array(walker, value, path)
+
+
+def _put_mapped(walker: Walker, value: Any, shown: mmap.mmap) -> None:
+    """By the file, or by the address where no other machine could have it."""
+    address = value.__array_interface__["data"][0]
+    file = file_of(shown)
+    place = address if file is None else (file, address - address_of(shown))
+    walker.put(b"m", repr(place).encode())
+
+
+def mapping(walker: Walker, value: mmap.mmap, path: str) -> None:
+    file = file_of(value)
+    if file is None:
+        raise Unwatchable(
+            f"{path}: shared memory, or a mapped file that may be written or was replaced"
+        )
+    walker.put(b"m", repr((file, value.tell())).encode())
 
 
 def _put_array(walker: Walker, value: Any, path: str) -> None:
@@ -117,6 +137,7 @@ def tensor(walker: Walker, value: torch.Tensor, path: str) -> None:
     walker.walk_subclass(value, path)
     if value.is_shared():
         raise Unwatchable(f"{path}: a tensor that other processes may change")
+    walker.weigh(value.nbytes, path)
     plain = value.detach().as_subclass(torch.Tensor)
     if not plain.is_contiguous():
         if plain.nbytes > LARGE_NBYTES:
@@ -127,16 +148,6 @@ def tensor(walker: Walker, value: torch.Tensor, path: str) -> None:
 
 def scalar(walker: Walker, value: Any, path: str) -> None:
     walker.put(b"x", f"{value.dtype}".encode() + value.tobytes())
-
-
-def _is_mapped(array: Any) -> bool:
-    """Whether an array shows a mapping, as token files do."""
-    base = array
-    while base is not None:
-        if isinstance(base, mmap.mmap):
-            return True
-        base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
-    return False
 
 
 def generator(walker: Walker, value: Any, path: str) -> None:

@@ -8,6 +8,8 @@ takes longer than allowed raises Unwatchable, and the job is then not portable.
 
 import collections
 import functools
+import math
+import mmap
 import random
 import sys
 import threading
@@ -18,9 +20,9 @@ import torch
 
 from stoker.clock import Deadline
 from stoker.purity import code, data
-from stoker.purity.walker import Handler, Unwatchable, Walker
+from stoker.purity.walker import Handler, TooLarge, Unwatchable, Walker
 
-__all__ = ["Unwatchable", "fingerprint"]
+__all__ = ["TooLarge", "Unwatchable", "fingerprint"]
 
 _BY_NAME = (
     types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType,
@@ -35,15 +37,17 @@ def fingerprint(
     banned: frozenset[str] = frozenset(),
     trail: dict[str, str] | None = None,
     lazy: set[str] | None = None,
+    limit_nbytes: float = math.inf,
 ) -> bytes:
     """16 bytes that change when anything reachable from `roots` changes.
 
     The three global generators are left out: they travel by themselves. banned: global names
     that no code in reach may use. trail: is given what was reached, inner things first, each with
     a digest, to tell where two fingerprints part; TRAIL_LENGTH of them. lazy: is given the modules that
-    functions import when they are called. Raises Unwatchable.
+    functions import when they are called. limit_nbytes: of arrays and tensors, mapped files left out.
+    Raises Unwatchable, TooLarge beyond the limit.
     """
-    walker = Walker(_HANDLERS, deadline, banned, trail, lazy)
+    walker = Walker(_HANDLERS, deadline, banned, trail, lazy, limit_nbytes)
     try:
         for name, root in roots.items():
             walker.walk(root, name)
@@ -62,13 +66,14 @@ _LOCK_TYPES = (type(threading.Lock()), type(threading.RLock()))
 def _handlers() -> Iterator[tuple[type | tuple[type, ...], Handler]]:
     numpy = sys.modules.get("numpy")
     yield (list, tuple, collections.deque), data.sequence
-    yield (dict, types.MappingProxyType), data.mapping
+    yield (dict, types.MappingProxyType), data.table
     yield (set, frozenset), data.unordered
     if numpy is not None:
         yield numpy.ndarray, data.array
         yield numpy.generic, data.scalar
         yield (numpy.random.Generator, numpy.random.RandomState), data.generator
         yield numpy.random.BitGenerator, data.generator
+        yield mmap.mmap, data.mapping
     yield torch.Tensor, data.tensor
     yield (torch.Generator, random.Random), data.generator
     yield types.FunctionType, code.function

@@ -10,7 +10,7 @@ import pathlib
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -34,8 +34,12 @@ class Unwatchable(Exception):
     """Why a job's state cannot be watched, with the path to the thing."""
 
 
+class TooLarge(Unwatchable):
+    """More arrays and tensors than were allowed."""
+
+
 class Walker:
-    """One walk. banned, trail, lazy: as `fingerprint` has them."""
+    """One walk. What it is made of: as `fingerprint` has it."""
 
     def __init__(
         self,
@@ -44,11 +48,13 @@ class Walker:
         banned: frozenset[str],
         trail: dict[str, str] | None,
         lazy: set[str] | None,
+        limit_nbytes: float,
     ) -> None:
         self._handlers = handlers
         self.banned = banned
         self.lazy = set() if lazy is None else lazy
         self._trail = {} if trail is None else trail
+        self._limit_nbytes = self._left_nbytes = limit_nbytes
         self._num_to_trail = 0 if trail is None else TRAIL_LENGTH
         self._hash = _new_hash()  # of the object that is being walked
         self._deadline = deadline
@@ -114,6 +120,10 @@ class Walker:
                 self._code_depth += is_code
                 try:
                     handler(self, value, path)
+                except Unwatchable as error:
+                    if not is_code or self._code_depth > 1 or str(error).startswith(path):
+                        raise
+                    raise type(error)(f"{path} reaches {error}") from None
                 finally:
                     self._code_depth -= is_code
                 return
@@ -126,20 +136,36 @@ class Walker:
             return
         if getattr(value, "nbytes", 0) > LARGE_NBYTES:  # pyarrow, pandas: copied to be looked at
             raise Unwatchable(f"{path}: a {kind.__qualname__} of {value.nbytes:,} bytes")
-        reduced = value.__reduce_ex__(4)
-        self.walk(reduced if isinstance(reduced, str) else tuple(reduced[:3]), path)
-        for more in reduced[3:5] if not isinstance(reduced, str) else ():
+        try:
+            reduced = value.__reduce_ex__(4)
+        except Exception as error:  # whatever a stranger's raises
+            name = f"{kind.__module__}.{kind.__qualname__}"
+            why = f"{type(error).__name__}: {error}"
+            raise Unwatchable(f"{path}: {name} cannot be looked into: {why}") from None
+        if isinstance(reduced, str):
+            self.walk(reduced, path)
+            return
+        self.walk(tuple(reduced[:2]), path)
+        state: Any = reduced[2] if len(reduced) > 2 else None
+        if type(state) is dict:
+            self._walk_named(state, path)
+        else:
+            self.walk(state, path)
+        for more in reduced[3:5]:
             self.walk_all(more or (), path)
 
     def walk_attributes(self, value: Any, kind: type, path: str) -> None:
-        for name, attribute in getattr(value, "__dict__", {}).items():
-            self.put(b".", name.encode() if isinstance(name, str) else repr(name).encode())
-            self.walk(attribute, f"{path}.{name}")
+        self._walk_named(getattr(value, "__dict__", {}), path)
         for owner in kind.__mro__:
             slots = owner.__dict__.get("__slots__", ())
             for name in (slots,) if isinstance(slots, str) else slots:
                 if name not in ("__dict__", "__weakref__") and hasattr(value, name):
                     self.walk(getattr(value, name), f"{path}.{name}")
+
+    def _walk_named(self, attributes: Mapping[Any, object], path: str) -> None:
+        for name, attribute in attributes.items():
+            self.put(b".", name.encode() if isinstance(name, str) else repr(name).encode())
+            self.walk(attribute, f"{path}.{name}")
 
     def walk_all(self, values: Iterable[object], path: str) -> None:
         for i, value in enumerate(values):
@@ -156,6 +182,13 @@ class Walker:
         nbytes = data.nbytes if isinstance(data, memoryview) else len(data)
         self._hash.update(b"%s %d " % (tag, nbytes))
         self._hash.update(data)
+
+    def weigh(self, nbytes: int, path: str) -> None:
+        """Before that much memory is hashed."""
+        self._left_nbytes -= nbytes
+        if self._left_nbytes < 0:
+            sizes = f"{nbytes / (1 << 30):.1f} GiB, and all together more than"
+            raise TooLarge(f"{path}: {sizes} {self._limit_nbytes / (1 << 30):.1f} GiB")
 
     def look_at_clock(self, path: str, now: bool = False) -> None:
         self._countdown -= 1

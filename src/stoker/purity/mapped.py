@@ -1,0 +1,107 @@
+"""Mapped files: which bytes of which file, so that another machine can map them itself.
+
+Promise: a `FileRange` is the same where a file looks the same: its size, when it was changed, and
+both ends of what is mapped. What may be written through, what was replaced or deleted since, and
+what is no file has none.
+"""
+
+import hashlib
+import mmap
+import os
+import sys
+import weakref
+from pathlib import Path
+from typing import Any, NamedTuple
+
+END_NBYTES = 64 << 10  # at either end, to be compared
+
+
+class FileRange(NamedTuple):
+    """`nbytes` from `start` on of a file that has `file_nbytes`."""
+
+    path: str
+    start: int
+    nbytes: int
+    file_nbytes: int
+    changed_ns: int
+    ends: str
+
+
+class NotTheSame(Exception):
+    """A file is not here what it was elsewhere, or is not here."""
+
+
+def mapping_of(array: Any) -> mmap.mmap | None:
+    """What a numpy array shows, if that is a mapping, as token files are."""
+    base = array
+    while base is not None:
+        if isinstance(base, mmap.mmap):
+            return base
+        base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
+    return None
+
+
+def address_of(mapping: mmap.mmap) -> int:
+    """Raises ValueError where it is closed."""
+    shown = sys.modules["numpy"].frombuffer(mapping, "u1")
+    return int(shown.__array_interface__["data"][0])
+
+
+_known: "weakref.WeakKeyDictionary[mmap.mmap, FileRange | None]" = weakref.WeakKeyDictionary()
+
+
+def file_of(mapping: mmap.mmap) -> FileRange | None:
+    """What a mapping shows, as it was when this process first asked; None: see the module."""
+    if mapping not in _known:
+        try:
+            _known[mapping] = _found(address_of(mapping), len(mapping))
+        except (OSError, ValueError, KeyError):
+            _known[mapping] = None
+    return _known[mapping]
+
+
+def _found(address: int, nbytes: int) -> FileRange | None:
+    """Source: proc(5), /proc/pid/maps."""
+    for row in Path("/proc/self/maps").read_text(errors="surrogateescape").splitlines():
+        place, permissions, start, _, inode, *path = row.split(maxsplit=5)
+        first, end = (int(text, 16) for text in place.split("-"))
+        if first <= address < end:
+            if not path or "w" in permissions or address + nbytes > end:
+                return None
+            found = look(path[0], int(start, 16) + address - first, nbytes)
+            return found if Path(path[0]).stat().st_ino == int(inode) else None
+    return None
+
+
+def look(path: str, start: int, nbytes: int) -> FileRange:
+    """At the file that is there now. Raises OSError."""
+    with Path(path).open("rb") as file:
+        status = os.fstat(file.fileno())
+        ends = hashlib.blake2b(digest_size=16)
+        for place in (start, max(start, start + nbytes - END_NBYTES)):
+            ends.update(os.pread(file.fileno(), min(END_NBYTES, nbytes), place))
+    return FileRange(path, start, nbytes, status.st_size, status.st_mtime_ns, ends.hexdigest())
+
+
+def opened(file: FileRange) -> mmap.mmap:
+    """The same bytes, mapped here. Raises NotTheSame."""
+    try:
+        found = look(file.path, file.start, file.nbytes)
+        if found != file:
+            raise NotTheSame(
+                f"{file.path} is not there what it is at the trainer: {_how(file, found)}"
+            )
+        with Path(file.path).open("rb") as opened_file:
+            return mmap.mmap(
+                opened_file.fileno(), file.nbytes, access=mmap.ACCESS_READ, offset=file.start
+            )
+    except OSError as error:
+        raise NotTheSame(f"{file.path} cannot be mapped there: {error.strerror}") from None
+
+
+def _how(theirs: FileRange, ours: FileRange) -> str:
+    if theirs.file_nbytes != ours.file_nbytes:
+        return f"it has {ours.file_nbytes:,} bytes, not {theirs.file_nbytes:,}"
+    if theirs.ends != ours.ends:
+        return "its content differs"
+    return "it was changed at another time"
