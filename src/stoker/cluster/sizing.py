@@ -5,6 +5,7 @@ Pure but for reading /sys and /proc: standard library only.
 
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -66,6 +67,36 @@ def local_slots(num_cores: int, busy_cores: float | None) -> int:
 def machine_nbytes() -> int:
     """Memory of this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def memory_nbytes(cgroup: Path = CGROUP) -> int:
+    """Memory that the processes of this machine, or container, may have in all."""
+    return min([machine_nbytes(), *(limit for limit, _ in _memory_of(cgroup))])
+
+
+def available_nbytes(cgroup: Path = CGROUP, meminfo: Path = Path("/proc/meminfo")) -> int:
+    """Memory that they may still take, as the kernel estimates it. Source: proc(5), meminfo."""
+    lines = (line.split() for line in _read(meminfo).splitlines())
+    kib = [int(line[1]) for line in lines if line[0] == "MemAvailable:"]
+    left = [max(0, limit - used) for limit, used in _memory_of(cgroup)]
+    return min([kib[0] << 10 if kib else machine_nbytes(), *left])
+
+
+def _memory_of(cgroup: Path) -> Iterator[tuple[int, int]]:
+    """What a cgroup grants and what of that is used, but for files' pages that can go."""
+    for limit, used, stat, cached in (
+        ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+        (
+            "memory/memory.limit_in_bytes",
+            "memory/memory.usage_in_bytes",
+            "memory/memory.stat",
+            "total_inactive_file",
+        ),
+    ):
+        words = _read(cgroup / limit).strip(), _read(cgroup / used).strip()
+        if words[0].isdecimal() and words[1].isdecimal():
+            stats = dict(line.split() for line in _read(cgroup / stat).splitlines())
+            yield int(words[0]), int(words[1]) - int(stats.get(cached, 0))
 
 
 def _read(file: Path) -> str:

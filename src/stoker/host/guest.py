@@ -10,9 +10,12 @@ import os
 import signal
 import socket
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
+
+import xxhash
 
 from stoker.cluster.local import Template
 from stoker.plane.ship import CannotGo, Manifest, unpack
@@ -21,11 +24,14 @@ from stoker.wire.slabs import Arena
 from stoker.worker.job import Job
 from stoker.worker.main import main
 
+Take = Callable[[], list[memoryview]]
+"""The job's parts, as memory of the process that calls it. Raises OSError."""
+
 
 class Guest:
     """The host's handle on one job. `fileno` is readable when there is news: see `wait_ready`."""
 
-    def __init__(self, manifest: Manifest, pieces: list[bytearray], arena_nbytes: int) -> None:
+    def __init__(self, manifest: Manifest, take: Take, arena_nbytes: int) -> None:
         """Fork the job's process, which begins to unpack. Raises OSError where it cannot fork."""
         self._arena_nbytes = arena_nbytes
         self._news, theirs = socket.socketpair()
@@ -33,7 +39,7 @@ class Guest:
 
         def prepare() -> None:
             self._news.close()
-            job.append(_unpacked(manifest, pieces, theirs))
+            job.append(_unpacked(manifest, take, theirs))
             theirs.close()
 
         def body(slot: int, sock: socket.socket) -> None:
@@ -72,10 +78,10 @@ class Guest:
             self.template.kill()
 
 
-def _unpacked(manifest: Manifest, pieces: list[bytearray], news: socket.socket) -> Job:
+def _unpacked(manifest: Manifest, take: Take, news: socket.socket) -> Job:
     """Say what came of it, and go where nothing did. Strangers' code runs here: their __setstate__."""
     try:
-        job = replace(unpack(manifest, pieces), tells_shapes=True)
+        job = replace(unpack(manifest, _verified(manifest, take())), tells_shapes=True)
         news.sendall(b"ready")
         news.shutdown(socket.SHUT_WR)  # what the job has started may hold it open
     except BrokenPipeError:
@@ -86,6 +92,14 @@ def _unpacked(manifest: Manifest, pieces: list[bytearray], news: socket.socket) 
         last = traceback.extract_tb(error.__traceback__)[-1]
         _leave(news, f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})")
     return job
+
+
+def _verified(manifest: Manifest, pieces: list[memoryview]) -> list[memoryview]:
+    """Whoever handed them on: they are what the trainer packed."""
+    for part, piece in zip(manifest.parts, pieces, strict=True):
+        if xxhash.xxh3_128_hexdigest(piece) != part.digest:
+            raise CannotGo("what came there is not what was sent: please report it")
+    return pieces
 
 
 def _leave(news: socket.socket, why: str) -> NoReturn:

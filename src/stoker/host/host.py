@@ -13,7 +13,7 @@ import os
 import select
 import signal
 import sys
-from typing import Any
+from collections.abc import Callable
 
 import torch
 
@@ -21,6 +21,7 @@ from stoker.clock import Deadline, now_s
 from stoker.cluster.local import die_with_parent, reap
 from stoker.cluster.sizing import machine_nbytes
 from stoker.host.guest import Guest, is_stopped, kill
+from stoker.host.node import Needs, Node
 from stoker.plane.auth import Pass, dial, versions
 from stoker.plane.link import BEAT_S, LOST_S, Link, Message, Word
 from stoker.plane.relay import Outlet
@@ -33,8 +34,8 @@ DIAL_S = 10.0
 ARENA_NBYTES = 64 << 30
 # A stopped worker is given this long to be continued before it is taken for lost.
 STOPPED_S = 1.5
-# Parts of jobs that have ended are kept for the next epoch's job, which is often the same.
-KEPT_NBYTES = 4 << 30
+# Of a part that comes without a pause, between two looks at all else.
+ROUND_NBYTES = 16 << 20
 
 
 class _Lane:
@@ -56,7 +57,13 @@ class _Leave(Exception):
 class Host:
     """See the module. `serve` until the trainer is gone."""
 
-    def __init__(self, link: Link, arena_nbytes: int, encoder: Encoder | None) -> None:
+    def __init__(
+        self,
+        link: Link,
+        make_node: Callable[[Needs], Node],
+        arena_nbytes: int,
+        encoder: Encoder | None,
+    ) -> None:
         self._link = link
         self._arena_nbytes = arena_nbytes
         self._encoder = encoder
@@ -64,17 +71,20 @@ class Host:
         self._guests: dict[int, Guest] = {}
         self._is_ready: set[int] = set()
         self._lanes: dict[int, _Lane] = {}
-        self._parts: dict[str, bytearray] = {}  # by digest; oldest first
-        self._coming: dict[str, bytearray] = {}
         self._poll = select.poll()
-        self._handlers: dict[int, Any] = {}
+        self._handlers: dict[int, Callable[[], None]] = {}
         self._heard_s = self._spoke_s = now_s()
         self._num_heard_nbytes = 0
+        self._has_unread = False
+        self._node = make_node(
+            Needs(self._watch, self._unwatch, self._ask, self._begin, self._refuse)
+        )
         os.register_at_fork(after_in_child=self._abandon)
 
     def _abandon(self) -> None:
         """In a job's process: the trainer must see this host end even while that one lives."""
         self._link.close()
+        self._node.abandon()
         for lane in self._lanes.values():
             lane.outlet.channel.close()
         null = os.open(os.devnull, os.O_RDONLY)
@@ -86,16 +96,18 @@ class Host:
 
         parent: file descriptor that ends with whoever started this host, or gives it back.
         """
-        self._watch(self._link, self._hear)
+        self._watch(self._link.fileno(), self._hear)
         self._watch(parent, self._leave)
         try:
             while now_s() - self._heard_s < LOST_S:
                 unsent = select.POLLOUT if self._link.has_unsent else 0
                 self._poll.modify(self._link, select.POLLIN | unsent)
-                for fd, _ in self._poll.poll(BEAT_S * 500):
-                    handler = self._handlers.get(fd)
-                    if handler is not None:
+                events = self._poll.poll(0 if self._has_unread else BEAT_S * 500)
+                for fd, handler in [(fd, self._handlers[fd]) for fd, _ in events]:
+                    if self._handlers.get(fd) is handler:  # else it is another's number by now
                         handler()
+                if self._has_unread:  # TLS may hold it: nothing is left in the socket
+                    self._hear()
                 self._look_around()
         except _Leave:
             return 0
@@ -106,8 +118,7 @@ class Host:
                 guest.close()
         return 1
 
-    def _watch(self, source: Any, handler: Any) -> None:
-        fd = source if isinstance(source, int) else source.fileno()
+    def _watch(self, fd: int, handler: Callable[[], None]) -> None:
         self._poll.register(fd, select.POLLIN)
         self._handlers[fd] = handler
 
@@ -126,6 +137,7 @@ class Host:
         """What nobody tells: the time, and workers that were stopped."""
         self._link.flush()
         reap()
+        self._node.look_around()
         now = now_s()
         if now - self._spoke_s < BEAT_S:
             return
@@ -142,15 +154,15 @@ class Host:
     # -- what the trainer says -------------------------------------------------------------------
 
     def room(self, message: Message) -> list[memoryview]:
-        """Of the link: a part of a job."""
-        digest = bytes(message.head).decode()
-        part = self._coming[digest] = bytearray(message.body_nbytes)
-        return [memoryview(part)]
+        """Of the link: a part of a job. Raises Garbled."""
+        return [self._node.room(bytes(message.head).decode(), message.body_nbytes)]
 
     def _hear(self) -> None:
+        self._link.pause_at_nbytes = self._link.num_received_nbytes + ROUND_NBYTES
         while (message := self._link.receive_nowait()) is not None:
             self._heard_s = now_s()
             self._obey(message)
+        self._has_unread = self._link.num_received_nbytes >= self._link.pause_at_nbytes
         if self._link.num_received_nbytes != self._num_heard_nbytes:  # in the middle of a message
             self._num_heard_nbytes, self._heard_s = self._link.num_received_nbytes, now_s()
 
@@ -158,12 +170,10 @@ class Host:
         lane = self._lanes.get(message.lane)
         match message.kind:
             case Word.JOB:
-                self._manifests[message.lane] = Manifest.from_json(bytes(message.head))
-                self._want(message.lane)
+                manifest = self._manifests[message.lane] = Manifest.from_json(bytes(message.head))
+                self._node.add(message.lane, manifest)
             case Word.PART:
-                digest = bytes(message.head).decode()
-                self._parts[digest] = self._coming.pop(digest)
-                self._begin_jobs()
+                self._node.took(bytes(message.head).decode())
             case Word.FORGET:
                 self._forget(message.lane)
             case Word.START:
@@ -175,30 +185,28 @@ class Host:
             case Word.SIGNAL if lane is not None:
                 self._guests[lane.job].template.signal(lane.slot, int(bytes(message.head)))
 
-    def _want(self, number: int) -> None:
-        missing = list(dict.fromkeys(part.digest for part in self._manifests[number].parts))
-        missing = [digest for digest in missing if digest not in self._parts]
-        if missing:
-            self._say(Word.WANT, number, json.dumps(missing).encode())
-        self._begin_jobs()
+    def _ask(self, number: int, digests: list[str]) -> None:
+        self._say(Word.WANT, number, json.dumps(digests).encode())
 
-    def _begin_jobs(self) -> None:
-        for number, manifest in self._manifests.items():
-            digests = [part.digest for part in manifest.parts]
-            if number not in self._guests and all(d in self._parts for d in digests):
-                # Equal parts are memory of their own all the same: the job may write to one of them.
-                pieces = [
-                    bytearray(self._parts[digest]) if digest in digests[:i] else self._parts[digest]
-                    for i, digest in enumerate(digests)
-                ]
-                try:
-                    guest = Guest(manifest, pieces, self._arena_nbytes)
-                except OSError as error:  # no process can be forked
-                    self._say(Word.CANNOT, number, str(error).encode())
-                    continue
-                self._guests[number] = guest
-                self._watch(guest, functools.partial(self._told, number))
-                self._watch(guest.template, functools.partial(self._hear_template, number))
+    def _refuse(self, number: int, why: str) -> None:
+        self._say(Word.CANNOT, number, why.encode())
+
+    def _begin(self, number: int) -> None:
+        """All parts of a job are here."""
+
+        def take() -> list[memoryview]:
+            pieces = self._node.pieces(number)
+            self._node.close()
+            return pieces
+
+        try:
+            guest = Guest(self._manifests[number], take, self._arena_nbytes)
+        except OSError as error:  # no process can be forked
+            self._refuse(number, str(error))
+            return
+        self._guests[number] = guest
+        self._watch(guest.fileno(), functools.partial(self._told, number))
+        self._watch(guest.template.fileno(), functools.partial(self._hear_template, number))
 
     def _told(self, number: int) -> None:
         """A job's process has unpacked it, or could not."""
@@ -206,7 +214,7 @@ class Host:
         self._unwatch(guest.fileno())
         why = guest.wait_ready()
         if why:
-            self._say(Word.CANNOT, number, why.encode())
+            self._refuse(number, why)
         else:
             self._say(Word.READY, number)
 
@@ -222,10 +230,7 @@ class Host:
         for lane in [lane for lane in self._lanes.values() if lane.job == number]:
             self._hang_up(lane)
             del self._lanes[lane.outlet.lane]
-        kept = {part.digest for m in self._manifests.values() for part in m.parts}
-        spare = [digest for digest in self._parts if digest not in kept]
-        while spare and sum(len(part) for part in self._parts.values()) > KEPT_NBYTES:
-            del self._parts[spare.pop(0)]
+        self._node.forget(number)
 
     # -- workers ---------------------------------------------------------------------------------
 
@@ -241,7 +246,7 @@ class Host:
             return
         outlet = Outlet(number, channel, arena, self._link, self._encoder)
         lane = self._lanes[number] = _Lane(outlet, job, slot)
-        self._watch(channel, functools.partial(self._pump, lane))
+        self._watch(channel.fileno(), functools.partial(self._pump, lane))
 
     def _pump(self, lane: _Lane) -> None:
         try:
@@ -299,7 +304,8 @@ def run() -> int:
         if said.get("is_bound"):
             return 1  # the trainer ended while this host began
         sys.exit(f"stoker: no trainer at {way.address} port {way.port}: {error}")
-    host = Host(link, min(machine_nbytes(), ARENA_NBYTES), encoder)
+    make_node = functools.partial(Node, way.token, said["node"])
+    host = Host(link, make_node, min(machine_nbytes(), ARENA_NBYTES), encoder)
     link.room = host.room
     return host.serve(sys.stdin.fileno())
 

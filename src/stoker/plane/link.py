@@ -8,6 +8,7 @@ A mutated stream raises Garbled: it allocates nothing and unpickles nothing.
 Owner: one thread on each side.
 """
 
+import math
 import socket
 import ssl
 import struct
@@ -109,6 +110,7 @@ class Link:
         self._scrap = memoryview(b"")  # where bodies go that nobody wants
         self._num_unwanted_nbytes = 0  # of the body that is coming, beside what is in _wanted
         self.num_received_nbytes = self.num_sent_nbytes = 0
+        self.pause_at_nbytes: float = math.inf  # received: for now no more is, whatever has come
         self._expect_envelope()
 
     def fileno(self) -> int:
@@ -185,6 +187,8 @@ class Link:
         try:
             while True:
                 while self._wanted:
+                    if self.num_received_nbytes >= self.pause_at_nbytes:
+                        return None
                     self._receive_some()
                 message = self._next(self)
                 if message is not None:

@@ -395,7 +395,7 @@ def _slots_of(kind: type) -> Iterator[str]:
 # -- on the worker's machine ---------------------------------------------------------------------
 
 
-def unpack(manifest: Manifest, pieces: Sequence[bytearray]) -> Job:
+def unpack(manifest: Manifest, pieces: Sequence[memoryview]) -> Job:
     """The job of a manifest's parts, in surroundings like the script's. The buffers become its
     arrays' own memory.
 

@@ -4,7 +4,13 @@ import os
 
 import pytest
 
-from stoker.cluster.sizing import cpu_quota, machine_nbytes, usable_cores
+from stoker.cluster.sizing import (
+    available_nbytes,
+    cpu_quota,
+    machine_nbytes,
+    memory_nbytes,
+    usable_cores,
+)
 
 CORES = len(os.sched_getaffinity(0))
 
@@ -73,3 +79,49 @@ def test_the_affinity_bounds_the_slots(tmp_path):
 
 def test_the_machines_memory_is_a_whole_number_of_pages():
     assert machine_nbytes() > 0 and machine_nbytes() % os.sysconf("SC_PAGE_SIZE") == 0
+
+
+MEMINFO = "MemTotal: 900 kB\nMemFree: 100 kB\nMemAvailable: 500 kB\n"
+
+
+def memory_v1(folder, limit, used, cached):
+    return write(
+        folder,
+        memory__memory_DOT_limit_in_bytes=f"{limit}\n",
+        memory__memory_DOT_usage_in_bytes=f"{used}\n",
+        memory__memory_DOT_stat=f"cache 7\ntotal_inactive_file {cached}\n",
+    )
+
+
+def memory_v2(folder, limit, used, cached):
+    return write(
+        folder,
+        memory_DOT_max=f"{limit}\n",
+        memory_DOT_current=f"{used}\n",
+        memory_DOT_stat=f"anon 7\ninactive_file {cached}\n",
+    )
+
+
+@pytest.mark.parametrize("cgroup", [memory_v1, memory_v2])
+@pytest.mark.parametrize(
+    ("limit", "used", "cached", "left"),
+    [(400_000, 100_000, 0, 300_000), (400_000, 390_000, 90_000, 100_000), (9, 100, 0, 0),
+     (1 << 62, 100_000, 0, 500 << 10)],
+)  # fmt: skip
+def test_what_is_left_of_the_memory_is_the_machines_within_the_cgroups(
+    tmp_path, cgroup, limit, used, cached, left
+):
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text(MEMINFO)
+    folder = cgroup(tmp_path, limit, used, cached)
+    assert available_nbytes(folder, meminfo) == left
+    assert memory_nbytes(folder) == min(limit, machine_nbytes())
+
+
+@pytest.mark.parametrize("text", ["max", "", "nonsense"])
+def test_a_cgroup_without_a_limit_leaves_the_machines_memory(tmp_path, text):
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text(MEMINFO)
+    assert available_nbytes(memory_v2(tmp_path, text, 5, 5), meminfo) == 500 << 10
+    assert memory_nbytes(tmp_path) == machine_nbytes()
+    assert available_nbytes(tmp_path / "nowhere", tmp_path / "nowhere") == machine_nbytes()

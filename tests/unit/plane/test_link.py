@@ -208,6 +208,21 @@ def test_the_format_is_the_one_that_is_written_down():
     assert envelope(9, 4, b"the head", 18) == fields + checksum(fields)
 
 
+def test_a_link_that_pauses_leaves_the_rest_for_later():
+    """Whoever serves others too does not read for as long as a peer sends."""
+    data = encode([MESSAGE] * 50)
+    rooms = Rooms(data)
+    num_turns = 0
+    while len(rooms.said) < 50:
+        rooms.link.pause_at_nbytes = rooms.link.num_received_nbytes + 100
+        before = rooms.link.num_received_nbytes
+        rooms.receive()
+        assert rooms.link.num_received_nbytes - before <= 100 + len(WHOLE)
+        num_turns += 1
+    assert rooms.said == [MESSAGE] * 50
+    assert num_turns > len(data) // (100 + len(WHOLE))
+
+
 # -- what is refused ---------------------------------------------------------------------------
 
 

@@ -1,0 +1,123 @@
+"""What dataset code prints on other machines, on its way to the script's own stdout and stderr.
+
+    job's process --pipe--> Flow, on its host --TEXT--> Printer, beside the trainer --> fd 1, fd 2
+
+Promise: neither a worker nor the plane waits for whoever reads there. What comes quicker than it
+goes is dropped, and a line on stderr says how much.
+"""
+
+import contextlib
+import os
+import queue
+import select
+import threading
+from collections.abc import Callable, Mapping
+
+from stoker.clock import Deadline
+
+STDOUT, STDERR = 1, 2
+LIMIT_NBYTES = 1 << 20  # on its way, of either
+
+
+class Bounded:
+    """How much is on its way, and what was dropped because that was too much."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._nbytes = {STDOUT: 0, STDERR: 0}
+        self._num_dropped = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(self._nbytes.values())
+
+    def takes(self, number: int, text: bytes) -> bool:
+        """Whether it may go; else its lines are counted."""
+        if self._nbytes[number] and self._nbytes[number] + len(text) > LIMIT_NBYTES:
+            self._num_dropped += text.count(b"\n") or 1
+            return False
+        self._nbytes[number] += len(text)
+        return True
+
+    def went(self, number: int, text: bytes) -> None:
+        self._nbytes[number] -= len(text)
+
+    def take_note(self) -> bytes:
+        """A line about what was dropped; empty: nothing was, or there is no way to tell it now."""
+        if not self._num_dropped or self._nbytes[STDERR] > LIMIT_NBYTES // 2:
+            return b""
+        num, self._num_dropped = self._num_dropped, 0
+        return (
+            f"stoker: {num:,} lines printed {self._where} were dropped: too much at once\n".encode()
+        )
+
+
+class Flow:
+    """A host's side. send: a text to the trainer; calls back when it has gone."""
+
+    def __init__(self, send: Callable[[int, bytes, Callable[[], None]], None], node: str) -> None:
+        self._send = send
+        self._bounded = Bounded(f"on {node}")
+
+    def take(self, number: int, text: bytes) -> None:
+        if self._bounded.takes(number, text):
+            self._send(number, text, lambda: self._bounded.went(number, text))
+
+    def look_around(self) -> None:
+        note = self._bounded.take_note()
+        if note:
+            self.take(STDERR, note)
+
+
+class Printer:
+    """The receiver's side. fds: of the script's stdout and stderr.
+
+    Threads: one each for the two, which may wait for whoever reads there; it owns its descriptor.
+    Shared: the queues, and `_bounded` under `_changed`.
+    """
+
+    def __init__(self, fds: Mapping[int, int]) -> None:
+        self._fds = fds
+        self._bounded = Bounded("on other machines")
+        self._changed = threading.Condition()  # guards _bounded
+        self._queues: dict[int, queue.SimpleQueue[bytes]] = {}
+
+    def print(self, number: int, text: bytes) -> None:
+        """Never waits."""
+        with self._changed:
+            if number not in self._fds or not self._bounded.takes(number, text):
+                return
+        if number not in self._queues:
+            self._queues[number] = queue.SimpleQueue()
+            threading.Thread(target=self._write_all, args=(number,), daemon=True).start()
+        self._queues[number].put(text)
+
+    def look_around(self) -> None:
+        with self._changed:
+            note = self._bounded.take_note()
+        if note:
+            self.print(STDERR, note)
+
+    def _write_all(self, number: int) -> None:
+        while True:
+            text = self._queues[number].get()
+            with contextlib.suppress(OSError):  # nobody reads any more
+                _write(self._fds[number], text)
+            with self._changed:
+                self._bounded.went(number, text)
+                self._changed.notify_all()
+
+    def wait_written(self, deadline: Deadline) -> None:
+        """Until all that was printed is written, or time is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._bounded.is_empty, deadline.left_s())
+
+
+def _write(fd: int, text: bytes) -> None:
+    while text:
+        try:
+            text = text[os.write(fd, text) :]
+        except BlockingIOError:  # the script made it so
+            poll = select.poll()
+            poll.register(fd, select.POLLOUT)
+            poll.poll()

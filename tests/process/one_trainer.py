@@ -1,0 +1,249 @@
+"""A trainer's end of the plane in the test's own process: real hosts dial it and are told what to
+do; the test decides what it says, when, and counts what it sends.
+"""
+
+import contextlib
+import json
+import mmap
+import os
+import pickle
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.utils.data import Dataset, _DatasetKind, default_collate
+
+from stoker.cluster.processes import HOST, start_host
+from stoker.plane.auth import Pass, admit, make_certificate, make_token, server_context
+from stoker.plane.link import BEAT_S, Link, Message, Word
+from stoker.plane.relay import _NUM_PARTS, _PART
+from stoker.plane.ship import Manifest, ship
+from stoker.wire.channel import ConnectionLost
+from stoker.wire.frame import HEADER, Flag, Header, Kind, pack, pack_begin, unpack
+from stoker.worker.job import Job
+
+PATIENCE_S = 60.0
+
+
+@dataclass(eq=False)
+class Host:
+    """What the test knows of a host. said: its words, but for what is counted elsewhere."""
+
+    process: "subprocess.Popen[bytes]"
+    link: Link
+    node: str
+    said: list[tuple[int, int, bytes]] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)  # digests of parts
+    num_beats: int = 0
+    is_gone: bool = False
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def words(self, kind: int, lane: int) -> list[bytes]:
+        return [head for word, at, head in self.said if (word, at) == (kind, lane)]
+
+    def start(self, lane: int, job: int, slot: int) -> None:
+        """A worker, whose BEGIN follows."""
+        self.link.send(Word.START, lane, json.dumps((job, slot)).encode())
+        extra = pack_begin([], pickle.dumps((None, False)))
+        self.link.send(Word.FRAME, lane, pack(Kind.BEGIN, extra_nbytes=len(extra)) + extra)
+
+    def task(self, lane: int, indices: object, task_id: int = 0) -> None:
+        stream = pickle.dumps(indices)
+        head = pack(Kind.TASK, task_id=task_id, stream_nbytes=len(stream), blob_nbytes=len(stream))
+        self.link.send(Word.FRAME, lane, head + stream)
+
+    def answers(self, lane: int) -> list[Header]:
+        """Headers of the batches that a worker has made."""
+        frames = [frame_of(head) for head in self.words(Word.FRAME, lane)]
+        return [header for header in frames if header.kind in (Kind.BATCH, Kind.FAILURE)]
+
+
+def frame_of(head: bytes) -> Header:
+    (num_parts,) = _NUM_PARTS.unpack_from(head)
+    start = _NUM_PARTS.size + num_parts * _PART.size
+    start += sum(part[1] for part in _PART.iter_unpack(head[_NUM_PARTS.size : start]))
+    return unpack(memoryview(head)[start : start + HEADER.size], 0)
+
+
+@dataclass(eq=False)
+class Packed:
+    manifest: bytes
+    parts: dict[str, memoryview]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(view.nbytes for view in self.parts.values())
+
+
+def packed(dataset: Dataset[Any], num_chains: int = 2, seed: int = 1) -> Packed:
+    """A job as the process that packs it gives it to the receiver."""
+    job = Job(_DatasetKind.Map, dataset, True, default_collate, False, seed, None, num_chains)
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        ship(job, theirs)
+        os._exit(0)
+    theirs.close()
+    with ours:
+        _, (fd,), _, _ = socket.recv_fds(ours, 1, 1)
+        said = b"".join(iter(lambda: ours.recv(1 << 16), b""))
+    os.waitpid(pid, 0)
+    data = memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
+    os.close(fd)
+    manifest = Manifest.from_json(said)
+    parts = zip(manifest.parts, manifest.starts, strict=True)
+    return Packed(said, {part.digest: data[at : at + part.nbytes] for part, at in parts})
+
+
+class OneTrainer:
+    """See the module. gives: whether a part is sent when a host asks for it; at_each_turn: what else
+    the test does while it waits."""
+
+    def __init__(self, is_tls: bool = False) -> None:
+        self.token = make_token()
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        certificate, self.context = "", None
+        if is_tls:
+            certificate, key = make_certificate()
+            self.context = server_context(certificate, key)
+        self.way = Pass("127.0.0.1", self.listening.getsockname()[1], self.token, certificate)
+        self.hosts: list[Host] = []
+        self.jobs: dict[int, Packed] = {}
+        self.gives: Callable[[Host, str], bool] = lambda host, digest: True
+        self.at_each_turn: Callable[[], object] = lambda: None
+        self._spoke_s = 0.0
+
+    def start_hosts(self, num: int, node: str = "a node", what: Sequence[str] = HOST) -> list[Host]:
+        seed = os.environ.get("PYTHONHASHSEED")
+        way = {**self.way._asdict(), "token": self.token.hex(), "hash_seed": seed, "node": node}
+        words = {**way, "is_bound": True}
+        started = [start_host({**words, "name": str(k)}, what) for k in range(num)]
+        hosts: dict[int, Host] = {}
+        while len(hosts) < num:
+            self.turn()
+            if not select.select([self.listening], [], [], 0)[0]:
+                continue
+            sock, _ = self.listening.accept()
+            sock.settimeout(PATIENCE_S)
+            if self.context is not None:
+                sock = self.context.wrap_socket(sock, server_side=True)
+            hello = admit(sock, self.token, lambda hello: "")
+            (process,) = (process for process in started if process.pid == hello["pid"])
+            host = Host(process, Link(sock), node)
+            hosts[host.pid] = host
+            self.hosts.append(host)
+            for number, job in self.jobs.items():
+                host.link.send(Word.JOB, number, job.manifest)
+        return [hosts[process.pid] for process in started]
+
+    def announce(self, number: int, job: Packed, *hosts: Host) -> None:
+        self.jobs[number] = job
+        for host in hosts or self.hosts:
+            host.link.send(Word.JOB, number, job.manifest)
+
+    def forget(self, number: int) -> None:
+        del self.jobs[number]
+        for host in self.hosts:
+            host.link.send(Word.FORGET, number)
+
+    def give(self, host: Host, digest: str) -> None:
+        part = next(job.parts[digest] for job in self.jobs.values() if digest in job.parts)
+        host.link.send(Word.PART, 0, digest.encode(), [part])
+
+    def lose(self, host: Host) -> None:
+        """As the receiver does with one that was silent."""
+        host.is_gone = True
+        host.link.close()
+
+    def turn(self, timeout_s: float = 0.05) -> None:
+        """Hear what there is, send what goes, say that all is well."""
+        self.at_each_turn()
+        poll = select.poll()
+        living = {host.link.fileno(): host for host in self.hosts if not host.is_gone}
+        for fd, host in living.items():
+            poll.register(fd, select.POLLIN | (select.POLLOUT if host.link.has_unsent else 0))
+        for fd, _ in poll.poll(timeout_s * 1000):
+            host = living[fd]
+            try:
+                host.link.flush()
+                while (message := host.link.receive_nowait()) is not None:
+                    self._take_in(host, message)
+            except ConnectionLost:
+                self.lose(host)
+        if time.monotonic() - self._spoke_s > BEAT_S:
+            self._spoke_s = time.monotonic()
+            for host in self.hosts:
+                if not host.is_gone:
+                    host.link.send(Word.BEAT)
+
+    def _take_in(self, host: Host, message: Message) -> None:
+        head = bytes(message.head)
+        if message.kind == Word.BEAT:
+            host.num_beats += 1
+        elif message.kind == Word.WANT:
+            if message.lane in self.jobs:
+                for digest in json.loads(head):
+                    host.asked.append(digest)
+                    if self.gives(host, digest):
+                        self.give(host, digest)
+        else:
+            host.said.append((message.kind, message.lane, head))
+
+    def until(self, is_met: Callable[[], bool], what: str = "") -> float:
+        """Seconds that it took."""
+        began_s = time.monotonic()
+        while not is_met():
+            said = [(host.pid, host.is_gone, host.said[:9]) for host in self.hosts]
+            assert time.monotonic() - began_s < PATIENCE_S, (what, said)
+            self.turn()
+        return time.monotonic() - began_s
+
+    def until_ready(self, number: int, *hosts: Host) -> float:
+        def is_told(host: Host) -> bool:
+            assert not host.words(Word.CANNOT, number), host.said
+            return bool(host.words(Word.READY, number))
+
+        return self.until(lambda: all(is_told(h) for h in hosts or self.hosts), f"READY {number}")
+
+    @property
+    def asked(self) -> list[str]:
+        """All digests that were asked for, by whomever."""
+        return [digest for host in self.hosts for digest in host.asked]
+
+    def close(self) -> None:
+        for host in self.hosts:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(host.pid, signal.SIGCONT)
+            if not host.is_gone:
+                host.link.close()
+            assert host.process.stdin is not None
+            with contextlib.suppress(OSError):
+                host.process.stdin.close()
+            try:
+                host.process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                host.process.kill()
+                host.process.wait()
+        self.listening.close()
+
+
+@contextlib.contextmanager
+def one_trainer(num_hosts: int, is_tls: bool = False) -> Iterator[OneTrainer]:
+    made = OneTrainer(is_tls)
+    try:
+        made.start_hosts(num_hosts)
+        yield made
+    finally:
+        made.close()
+
+
+__all__ = ["Flag", "Host", "OneTrainer", "Packed", "frame_of", "one_trainer", "packed"]
