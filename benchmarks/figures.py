@@ -211,6 +211,22 @@ INGEST = Case(
     checks=(alone(0.8, "of_bare", "x", "a bare recv_into loop"),),
 )
 
+
+def beside(peer: str, times: float, what: str) -> Case:
+    """A case of `ingest`: another way to get batches from other processes, both in turn."""
+    return Case(
+        script="ingest_beside.py",
+        label=peer,
+        flags=("--peer", peer),
+        quick_flags=("--seconds", "1", "--rounds", "1"),
+        is_alone=True,
+        checks=(
+            alone(times, "times", "x", what),
+            alone(times, "times_a_cpu_s", "x", f"{what}, a CPU second"),
+        ),
+    )
+
+
 TRAINER_CPU_REMOTE = Case(
     script="trainer_cpu_remote.py",
     quick_flags=("--seconds", "1", "--rounds", "2"),
@@ -263,6 +279,19 @@ KILL = Case(
     is_alone=True,
     checks=(alone(0.9, "of_survivors", "x", "what the survivors could give"),),
 )
+
+
+JOIN = Case(
+    script="join.py",
+    quick_flags=("--rounds", "1"),
+    is_alone=True,
+    checks=(
+        Check(
+            key="away_s", bar=5, at_least=False, how=How.VALUE, other="stoker", unit=" s",
+            what="to a batch from a worker on Ray",
+        ),
+    ),
+)  # fmt: skip
 
 
 def fit_loop(framework: str) -> Case:
@@ -344,7 +373,11 @@ FIGURES = {
         Figure(
             name="ingest",
             work="10 MB batches from other processes over TCP loopback",
-            cases=(INGEST,),
+            cases=(
+                INGEST,
+                beside("ray", 5, "Ray's streaming generator between two nodes"),
+                beside("tf.data", 4, "tf.data service"),
+            ),
         ),
         Figure(
             name="trainer-cpu-remote",
@@ -370,6 +403,11 @@ FIGURES = {
             name="kill",
             work="four workers elsewhere, every 2 s one of them killed (kill -9)",
             cases=(KILL,),
+        ),
+        Figure(
+            name="join",
+            work="stoker run --cluster ADDRESS, Ray being up: start to the first batch from its worker",
+            cases=(JOIN,),
         ),
         Figure(
             name="many-loaders",

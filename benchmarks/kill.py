@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import torch
 from one_side import print_line
-from processes import children
+from processes import children, parent
 from torch.utils.data import DataLoader, Dataset
 
 from stoker.clock import Deadline
@@ -52,10 +52,6 @@ class Made(NamedTuple):
 
     batch: torch.Tensor
     host: int
-
-
-def parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 class Asleep(Dataset):

@@ -14,6 +14,10 @@ def children(pid: int) -> list[int]:
     return sorted(found)
 
 
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def descendants(pid: int) -> list[int]:
     return [one for child in children(pid) for one in (child, *descendants(child))]
 
