@@ -10,6 +10,7 @@ from dataclasses import dataclass
 AGAIN_S = 0.2  # between a host's end and its next start; doubles while none lives for SETTLED_S
 AGAIN_AT_MOST_S = 30.0
 SETTLED_S = 10.0
+UNREACHABLE = 69  # a host's exit code: nobody answers where it was told to dial
 
 
 @dataclass(slots=True)
