@@ -24,6 +24,11 @@ def make(kind: str, settings: dict[str, Any]) -> Engine:
     return make_engine(settings)
 
 
+def say(word: str, text: str) -> None:
+    """A line in one piece: two threads speak."""
+    os.write(1, f"{word} {text}\n".encode())
+
+
 def obey(engine: Engine) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     for line in sys.stdin:
@@ -33,7 +38,7 @@ def obey(engine: Engine) -> None:
         elif order == "nofile":
             limit = int(number) or before[0]
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
-        print("obeyed", order, flush=True)
+        say("obeyed", order)
     os._exit(0)
 
 
@@ -41,15 +46,15 @@ def main() -> None:
     settings, way = json.loads(sys.stdin.readline()), json.loads(sys.stdin.readline())
     try:
         engine = make(sys.argv[1], settings)
-        print("address", engine.address_of_trainer(), flush=True)
+        say("address", engine.address_of_trainer())
         threading.Thread(target=obey, args=(engine,), daemon=True).start()
         engine.run(
             way,
-            lambda text: print("tell", text, flush=True),
-            lambda name: print("dismiss", name, flush=True),
+            lambda text: say("tell", text),
+            lambda name: say("dismiss", name),
         )
     except BaseException as error:
-        print("failed", repr(error), flush=True)
+        say("failed", repr(error))
     os._exit(1)
 
 

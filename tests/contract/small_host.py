@@ -9,6 +9,7 @@ import os
 import select
 import sys
 
+from stoker.cluster.hosts import UNREACHABLE
 from stoker.plane.auth import Pass, dial
 
 DIAL_S = 10.0
@@ -20,7 +21,11 @@ def serve(said: dict[str, str], stdin: int, pid: int) -> int:
     hello = {"name": said["name"], "node": said["node"], "pid": pid}
     way = Pass(said["address"], int(said["port"]), token, said["certificate"])
     try:
-        with dial(way, hello, DIAL_S) as trainer:
+        trainer = dial(way, hello, DIAL_S)
+    except OSError:
+        return UNREACHABLE
+    try:
+        with trainer:
             trainer.settimeout(None)
             ready, _, _ = select.select([trainer, stdin], [], [])
             if stdin in ready:

@@ -300,3 +300,14 @@ def test_a_bad_moment_of_the_system_is_told_once_and_passes(engines):
         one.order("nofile 0")
         one.wait_joined()
         assert one.said == []
+
+
+def test_hosts_that_reach_no_trainer_are_braked_too(engines):
+    """And are told of where somebody else's network may be why."""
+    with driven(engines, "1") as one:
+        host = one.wait_joined()
+        one.listening.close()
+        host.end()
+        if engines.kind == "ray":
+            assert "cannot reach the trainer" in one.wait_said("tell")
+        host.wait_gone()

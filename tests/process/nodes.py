@@ -32,6 +32,7 @@ class Nodes:
     port: int
     env: dict[str, str]
     running: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+    has_head: bool = True
 
     @property
     def address(self) -> str:
@@ -60,38 +61,59 @@ class Nodes:
         file = self.home / ".ray/auth_token"
         return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(file)}
 
+    def kill_head(self) -> None:
+        """The process that knows the cluster, with no chance to say goodbye."""
+        found = [pid for pid in processes_with(str(self.home)) if is_called(pid, "gcs_server")]
+        (pid,) = found
+        os.kill(pid, signal.SIGKILL)
+        self.has_head = False
+
     def end(self) -> None:
         for process in reversed(self.running.values()):
-            process.terminate()
+            if self.has_head:
+                process.terminate()
+            else:  # they would wait for one; what they leave is found by its home
+                process.kill()
         for process in self.running.values():
             process.communicate(timeout=TIMEOUT_S)
 
 
 def is_raylet(pid: int) -> bool:
+    return is_called(pid, "raylet")
+
+
+def is_called(pid: int, name: str) -> bool:
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text().strip() == "raylet"
+        return Path(f"/proc/{pid}/comm").read_text().strip() == name
     return False
 
 
 @contextlib.contextmanager
-def ray_of(*cpus: int) -> Iterator[Nodes]:
-    """A head without CPUs, and a node with as many as each number says, from 127.0.0.2 on."""
+def ray_of(*cpus: int, **environ: str) -> Iterator[Nodes]:
+    """A head without CPUs, and a node with as many as each number says, from 127.0.0.2 on.
+
+    environ: of all their processes.
+    """
     home = Path(f"/tmp/stoker-ray-{os.getpid()}")
     home.mkdir()
     made = Nodes(home, free_port(), {})
     keep = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
-    made.env = keep | {
-        "HOME": str(home),
-        "STOKER_ENV": str(RAY.parents[1]),
-        "TEMP": str(home / "r"),
-        "PORT": str(made.port),
-        "CLIENT_PORT": str(free_port()),
-        # Ray takes 16 s to call a node dead by default
-        "RAY_health_check_initial_delay_ms": "500",
-        "RAY_health_check_period_ms": "500",
-        "RAY_health_check_timeout_ms": "1000",
-        "RAY_health_check_failure_threshold": "3",
-    }
+    made.env = (
+        keep
+        | {
+            "HOME": str(home),
+            "STOKER_ENV": str(RAY.parents[1]),
+            "TEMP": str(home / "r"),
+            "PORT": str(made.port),
+            "CLIENT_PORT": str(free_port()),
+            # Ray takes 16 s to call a node dead by default
+            "RAY_health_check_initial_delay_ms": "500",
+            "RAY_health_check_period_ms": "500",
+            "RAY_health_check_timeout_ms": "1000",
+            "RAY_health_check_failure_threshold": "3",
+        }
+        | environ
+    )
     try:
         made.add("127.0.0.1", "head")
         for number, num_cpus in enumerate(cpus):

@@ -50,9 +50,13 @@ def nodes() -> Iterator[Nodes]:
 
 
 @contextlib.contextmanager
-def trainer(nodes: Nodes, folder: Path, *flags: str) -> Iterator[Trainer]:
+def trainer(
+    nodes: Nodes, folder: Path, *flags: str, environ: dict[str, str] | None = None
+) -> Iterator[Trainer]:
     prefix = under_stoker(f"--cluster={nodes.address}", *flags)
-    with started([*prefix, *ORDERS], folder, stdin=None, environ=nodes.token) as running:
+    with started(
+        [*prefix, *ORDERS], folder, stdin=None, environ=nodes.token | (environ or {})
+    ) as running:
         yield Trainer(running)
 
 
@@ -160,3 +164,32 @@ def test_where_nobody_answers_the_command_is_not_started(tmp_path):
     with started([*prefix, *ORDERS], tmp_path, stdin=None) as running:
         assert running.process.wait(TIMEOUT_S) == 69
         assert "nobody answers" in running.read("stderr")
+
+
+PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"  # of whoever has lost Ray's head; Ray's is 60
+
+
+def test_epochs_outlive_rays_head(plain, tmp_path):
+    """With hosts for as long as their nodes wait for a head, then with this machine alone."""
+    impatient = {PATIENCE: "5"}
+    with ray_of(1, 1, **impatient) as own, trainer(own, tmp_path, environ=impatient) as one:
+        one.open("draws", "nothing", num_hosts=2)
+        one.to_the_middle("draws", "nothing")
+        of_the_run = hosts(own)
+        own.kill_head()
+        assert one.rest("draws") == {"draws": plain["draws"]}
+        wait_until_gone(of_the_run, TIMEOUT_S)
+        assert one.rest("nothing") == {"nothing": plain["nothing"]}
+        end(one.running)
+        assert "Traceback" not in one.running.read("stderr")
+
+
+def test_no_host_outlives_a_trainer_whose_ray_has_no_head(tmp_path):
+    with ray_of(1, 1) as own, trainer(own, tmp_path) as one:
+        one.open("draws", num_hosts=2)
+        own.kill_head()
+        of_the_run = hosts(own)
+        one.running.signal(signal.SIGKILL)
+        wait_until_gone(of_the_run, GONE_WITHIN_S)
+        wait_until_gone(hosts(own), GONE_WITHIN_S)  # those that were started again
+        assert hosts(own) == frozenset()

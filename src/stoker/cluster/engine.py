@@ -27,7 +27,8 @@ class Engine(Protocol):
 
         Names are unique among the hosts that live; one that is started again may keep its own.
         A host that ends without being told to is started again, ever later while it does not
-        live. To be told is that its stdin ends: it leaves with code 0, or is killed.
+        live. To be told is that its stdin ends: it leaves with code 0, or is killed. Its code is
+        UNREACHABLE (hosts.py) where nobody answers at `way`.
         tell: called with what the user should know, one line each;
         dismiss: called with the name of a host just before it is ended because fewer are wanted.
         Both are called by the thread that runs.

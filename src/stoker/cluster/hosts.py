@@ -10,6 +10,7 @@ from dataclasses import dataclass
 AGAIN_S = 0.2  # between a host's end and its next start; doubles while none lives for SETTLED_S
 AGAIN_AT_MOST_S = 30.0
 SETTLED_S = 10.0
+UNREACHABLE = 69  # a host's exit code: nobody answers where it was told to dial
 
 
 @dataclass(slots=True)
@@ -80,3 +81,46 @@ def missing(
         return [None] * (num_hosts - len(node_of))
     running = Counter(node_of.values())
     return [node for node in sorted(cpus) for _ in range(cpus[node] - running[node])]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a run says to the others of its cluster. num_wanted: hosts; None: every CPU there is;
+    num_running: hosts that it has; barred: ids of nodes that it does not use: its trainer's own."""
+
+    num_wanted: int | None
+    num_running: int
+    barred: tuple[str, ...] = ()
+
+
+def shares(cpus: Mapping[str, int], claims: Mapping[str, Claim]) -> dict[str, Counter[str]]:
+    """Whose each CPU is: for each run how many of each node. All runs come to the same.
+
+    Each in turn goes to the run that has fewest and wants more: none has less than another but by
+    its own wish, or because it may not use what is left.
+    cpus: by id of the node.
+    """
+    given: dict[str, Counter[str]] = {run: Counter() for run in sorted(claims)}
+    for node in sorted(cpus):
+        for _ in range(cpus[node]):
+            wanting = [
+                run
+                for run, has in given.items()
+                if node not in claims[run].barred
+                and (claims[run].num_wanted is None or has.total() < (claims[run].num_wanted or 0))
+            ]
+            if wanting:
+                given[min(wanting, key=lambda run: given[run].total())][node] += 1
+    return given
+
+
+def cpus_of(run: str, cpus: Mapping[str, int], claims: Mapping[str, Claim]) -> Mapping[str, int]:
+    """The CPUs that a run may use now, by node: all, but no more than its share while another has
+    fewer hosts than its own share, or if it would take all that there are.
+    """
+    given = shares(cpus, claims)
+    others = [other for other in claims if other != run]
+    is_crowded = any(claims[other].num_running < given[other].total() for other in others)
+    if others and (is_crowded or claims[run].num_wanted is None):
+        return {node: given[run][node] for node in cpus}
+    return cpus

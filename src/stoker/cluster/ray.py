@@ -21,7 +21,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from stoker.clock import now_s
-from stoker.cluster.hosts import Bounds, Brake, missing, to_give_back
+from stoker.cluster.hosts import UNREACHABLE, Bounds, Brake, missing, to_give_back
 from stoker.cluster.processes import HOST, start_host
 
 LOOK_EVERY_S = 1.0  # Ray tells nobody when nodes come
@@ -41,15 +41,19 @@ class HostActor:
         """The id of its node."""
         return str(ray.get_runtime_context().get_node_id())
 
-    def keep(self, way: dict[str, Any], host: Sequence[str]) -> None:
-        """Returns when the host has left by itself. One that dies is started again."""
+    def keep(self, way: dict[str, Any], host: Sequence[str]) -> tuple[int, str]:
+        """Returns when the host was given back, or finds no trainer: with its code, and its node.
+
+        One that dies is started again. Not where the trainer is gone, for Ray, which should end
+        this actor then, may have lost its head.
+        """
         node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         brake = Brake()
         while True:
             began_s = now_s()
             with start_host({**way, "node": node, "is_bound": True}, host) as process:
-                if process.wait() == 0:
-                    return
+                if (code := process.wait()) in (0, UNREACHABLE):
+                    return code, node
             threading.Event().wait(brake.ended(now_s() - began_s))
 
 
@@ -93,6 +97,7 @@ class RayEngine:
         self._numbers = itertools.count()
         self._told: set[str] = set()
         self._left_out: list[str] = []
+        self._dialled = ""
         ray.init(
             address=self._address,
             log_to_driver=False,
@@ -116,6 +121,7 @@ class RayEngine:
     def run(
         self, way: dict[str, Any], tell: Callable[[str], None], dismiss: Callable[[str], None]
     ) -> None:
+        self._dialled = f"{way['address']} port {way['port']}"
         if self._left_out:
             tell(
                 f"{len(self._left_out)} files beside the script are not shipped to the workers "
@@ -132,10 +138,10 @@ class RayEngine:
             self._woken.wait(LOOK_EVERY_S)
             self._woken.clear()
 
-    def _tell_once(self, tell: Callable[[str], None], what: str, error: Exception) -> None:
+    def _tell_once(self, tell: Callable[[str], None], what: str, why: object) -> None:
         if what not in self._told:
             self._told.add(what)
-            tell(f"{what}: {str(error).strip().partition(chr(10))[0]}")
+            tell(f"{what}: {str(why).strip().partition(chr(10))[0]}")
 
     def _look(self, tell: Callable[[str], None]) -> None:
         """Which actors have begun, and which have ended."""
@@ -143,13 +149,26 @@ class RayEngine:
         refs = [ref for place in living.values() for ref in (place.where, place.kept)]
         done = set(ray.wait(refs, num_returns=len(refs), timeout=0)[0]) if refs else set()
         for number, place in living.items():
-            why = _why_failed(place.where) if place.where in done else None
-            if place.where in done and why is None:
-                place.at = place.at or ray.get(place.where)
-            if why is not None and not isinstance(why, ray.exceptions.ActorUnschedulableError):
-                self._tell_once(tell, "a worker cannot be started, and is tried again", why)
-            if place.kept in done or why is not None:
+            if place.where in done and place.at is None:
+                place.at = _outcome(place.where)[0]
+            if place.kept in done:
+                self._tell_end(tell, place.at, *_outcome(place.kept))
                 self._ended(number, place)
+
+    def _tell_end(
+        self, tell: Callable[[str], None], at: str | None, kept: Any, error: Exception | None
+    ) -> None:
+        """What the user can do something about; the receiver tells of hosts that are lost."""
+        if error is None:
+            code, node = kept
+            if code == UNREACHABLE:
+                self._tell_once(
+                    tell, f"{node} cannot reach the trainer", f"nobody answers at {self._dialled}"
+                )
+        elif not isinstance(error, ray.exceptions.ActorUnschedulableError) and (
+            at is None or isinstance(error, ray.exceptions.RayTaskError)
+        ):
+            self._tell_once(tell, "a worker cannot be started, and is tried again", error)
 
     def _ended(self, number: int, place: _Place) -> None:
         if place.is_dismissed:
@@ -237,10 +256,9 @@ def _room(node: str | None, but: Sequence[str]) -> dict[str, Any]:
     return {"label_selector": {_NODE: f"!in({', '.join(but)})"}} if but else {}
 
 
-def _why_failed(ref: Any) -> Exception | None:
-    """Of a call that is done."""
+def _outcome(ref: Any) -> tuple[Any, Exception | None]:
+    """Of a call that is done: what it returned, or why it did not."""
     try:
-        ray.get(ref)
+        return ray.get(ref), None
     except Exception as error:  # whatever it raised there, or Ray here
-        return error
-    return None
+        return None, error

@@ -18,6 +18,7 @@ from collections.abc import Callable
 import torch
 
 from stoker.clock import Deadline, now_s
+from stoker.cluster.hosts import UNREACHABLE
 from stoker.cluster.local import die_with_parent, reap
 from stoker.cluster.sizing import machine_nbytes
 from stoker.host.guest import Guest, is_stopped, kill
@@ -300,10 +301,8 @@ def run() -> int:
         encoder = Encoder()
     try:
         link = Link(dial(way, hello, DIAL_S))
-    except OSError as error:
-        if said.get("is_bound"):
-            return 1  # the trainer ended while this host began
-        sys.exit(f"stoker: no trainer at {way.address} port {way.port}: {error}")
+    except OSError:
+        return UNREACHABLE  # it has ended meanwhile, or cannot be reached from here
     make_node = functools.partial(Node, way.token, said["node"])
     host = Host(link, make_node, min(machine_nbytes(), ARENA_NBYTES), encoder)
     link.room = host.room

@@ -1,5 +1,7 @@
 """How many hosts, where, and how soon again: cluster/hosts.py."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,10 @@ from stoker.cluster.hosts import (
     SETTLED_S,
     Bounds,
     Brake,
+    Claim,
+    cpus_of,
     missing,
+    shares,
     to_give_back,
 )
 
@@ -66,3 +71,66 @@ def test_every_cpu_of_every_node_gets_a_host():
 def test_so_many_as_wanted_whatever_room_there_is():
     assert missing({"a": 1}, {0: "a", 1: None}, 4) == [None, None]
     assert missing({"a": 9}, {0: "a"}, 0) == []
+
+
+# -- several runs ------------------------------------------------------------------------------------
+
+CPUS = {"a": 4, "b": 4}
+
+
+def totals(cpus, claims):
+    return {run: given.total() for run, given in shares(cpus, claims).items()}
+
+
+def test_runs_that_want_all_have_the_same_and_every_cpu_is_somebodys():
+    claims = {run: Claim(None, 0) for run in "xyz"}
+    assert sorted(totals(CPUS, claims).values()) == [2, 3, 3]
+    given = shares(CPUS, claims)
+    assert sum(given.values(), Counter()) == CPUS
+
+
+def test_who_wants_less_leaves_the_rest_to_the_others():
+    assert totals(CPUS, {"x": Claim(1, 0), "y": Claim(None, 0)}) == {"x": 1, "y": 7}
+    assert totals(CPUS, {"x": Claim(3, 0), "y": Claim(3, 0)}) == {"x": 3, "y": 3}
+    assert totals(CPUS, {"x": Claim(0, 0)}) == {"x": 0}
+
+
+def test_a_trainers_own_node_is_left_to_the_others():
+    claims = {"x": Claim(None, 0, ("a",)), "y": Claim(None, 0, ("b",))}
+    assert shares(CPUS, claims) == {"x": Counter(b=4), "y": Counter(a=4)}
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcd"), st.integers(0, 5)),
+    st.dictionaries(
+        st.sampled_from("xyz"),
+        st.builds(
+            Claim,
+            st.none() | st.integers(0, 9),
+            st.just(0),
+            st.lists(st.sampled_from("abcd")).map(tuple),
+        ),
+    ),
+)
+def test_no_cpu_is_given_twice_nor_to_whom_it_is_no_use(cpus, claims):
+    given = shares(cpus, claims)
+    for node, num in cpus.items():
+        assert sum(of[node] for of in given.values()) <= num
+    for run, of in given.items():
+        assert of.total() <= (99 if claims[run].num_wanted is None else claims[run].num_wanted)
+        assert not set(+of) & set(claims[run].barred)
+
+
+def test_nobody_gives_anything_back_while_all_have_their_share():
+    claims = {"x": Claim(9, 6), "y": Claim(2, 2)}
+    assert cpus_of("x", CPUS, claims) == CPUS
+    assert cpus_of("x", CPUS, {"x": Claim(None, 0)}) == CPUS
+
+
+def test_who_has_more_than_its_share_gives_back_while_another_has_less():
+    claims = {"x": Claim(None, 8), "y": Claim(None, 0)}
+    ours, theirs = cpus_of("x", CPUS, claims), cpus_of("y", CPUS, claims)
+    assert sum(ours.values()) == sum(theirs.values()) == 4
+    assert {node: ours[node] + theirs[node] for node in CPUS} == CPUS
+    claims = {"x": Claim(8, 8), "y": Claim(8, 0)}
+    assert sum(cpus_of("x", CPUS, claims).values()) == 4
