@@ -34,6 +34,9 @@ class FakeEngine:
         self._num_wanted = self._bounds.clamp(num_hosts)
         self._news.put(lambda: None)
 
+    def publish(self, stats: dict[str, Any]) -> None:
+        """Nobody asks."""
+
     def run(
         self, way: dict[str, Any], tell: Callable[[str], None], dismiss: Callable[[str], None]
     ) -> None:

@@ -15,9 +15,9 @@ import pytest
 from tests.process.test_deploy import (
     RAY,
     TIMEOUT_S,
-    bare_hosts,
     free_port,
     processes_with,
+    run_script,
     wait_for_line,
 )
 
@@ -39,7 +39,7 @@ class Nodes:
         return f"127.0.0.1:{self.port}"
 
     def add(self, address: str, *words: str, **more: str) -> None:
-        process = bare_hosts(*words, env=self.env | {"NODE_IP": address} | more)
+        process = run_script("bare-hosts.sh", *words, env=self.env | {"NODE_IP": address} | more)
         self.running[address] = process
         wait_for_line(process, "block forever")
 

@@ -4,11 +4,14 @@ What dies on a host is tests/process/test_away.py's; here it is Ray that comes, 
 """
 
 import contextlib
+import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,6 +115,43 @@ def test_a_node_that_dies_and_one_that_joins_change_nothing(nodes, plain, tmp_pa
             one.order(f"hosts {kind} 2")
         assert one.rest(*kinds) == {kind: plain[kind] for kind in kinds}
         end(one.running)
+
+
+def test_two_runs_have_half_of_the_cpus_each_and_the_last_has_all(tmp_path, plain):
+    """And `stoker status` tells of both, from a shell that belongs to neither."""
+    with ray_of(2, 2) as nodes:
+        with trainer(nodes, tmp_path / "first") as first:
+            first.open("own", num_hosts=4)
+            with trainer(nodes, tmp_path / "second") as second:
+                second.open("draws", num_hosts=2)
+                first.order("fewer own 2")
+                told = status(nodes)
+                first.order("drop own")
+                end(first.running)
+                second.order("hosts draws 4")
+                assert second.rest("draws") == {"draws": plain["draws"]}
+                end(second.running)
+        assert "is lost" not in first.running.read("stderr")
+    assert sorted(
+        (run["script"], run["pid"], run["num_running"], run["num_wanted"]) for run in told["runs"]
+    ) == sorted(("away_orders.py", one.running.process.pid, 2, None) for one in (first, second))
+    assert sorted((node["node"], node["cpus"]) for node in told["nodes"] if node["cpus"]) == [
+        ("127.0.0.2", 2),
+        ("127.0.0.3", 2),
+    ]
+
+
+def status(nodes: Nodes) -> dict[str, Any]:
+    """What `stoker status` says once two runs have told of two hosts each."""
+    command = [sys.executable, "-m", "stoker", "status", "--cluster", nodes.address, "--json"]
+    while True:
+        ran = subprocess.run(
+            command, env=os.environ | nodes.token, capture_output=True, text=True, timeout=TIMEOUT_S
+        )
+        assert ran.returncode == 0, ran.stderr
+        told = json.loads(ran.stdout)
+        if [run.get("num_running") for run in told["runs"]] == [2, 2]:
+            return told
 
 
 PACKAGE = {

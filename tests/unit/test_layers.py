@@ -12,7 +12,7 @@ import stoker
 ROOT = Path(stoker.__file__).parent
 MAX_FILES = 9  # of a room, beside its __init__
 ARROWS = {
-    "cli": {"proof"},
+    "cli": {"proof", "cluster"},
     "intercept": {"spare", "stateful", "stream", "report", "order", "cluster", "proof", "plane"},
     "proof": {"report"},
     "spare": {"scheduler", "stream", "worker", "order", "purity", "cluster", "wire"},

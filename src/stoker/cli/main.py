@@ -6,6 +6,7 @@ from collections.abc import Callable
 USAGE = """\
 usage: stoker run [flags] -- COMMAND ...
        stoker verify [flags] -- COMMAND ...
+       stoker status [flags]
 
 Make an unmodified PyTorch training script as fast as its accelerator allows.
 
@@ -14,6 +15,8 @@ commands:
           (stoker run --help lists the flags)
   verify  run it plain and with stoker, and compare every batch: exit code 0 if they are equal
           (stoker verify --help lists the flags)
+  status  the nodes of a Ray cluster, and what each run does there
+          (stoker status --help lists the flags)
 
   --version, --help
 """
@@ -25,7 +28,7 @@ OUR_BUG = 70
 def main(arguments: list[str] | None = None) -> int:
     """Exit code of the command line `arguments` (without the program's name)."""
     words = sys.argv[1:] if arguments is None else arguments
-    if words and words[0] in ("run", "verify"):
+    if words and words[0] in ("run", "verify", "status"):
         try:
             return _subcommand(words[0])(words[1:])
         except Exception:
@@ -52,6 +55,10 @@ def _subcommand(name: str) -> Callable[[list[str]], int]:
         from stoker.cli import run
 
         return run.main
+    if name == "status":
+        from stoker.cli import status
+
+        return status.main
     from stoker.cli import verify
 
     return verify.main

@@ -32,6 +32,8 @@ class Engine(Protocol):
         tell: called with what the user should know, one line each;
         dismiss: called with the name of a host just before it is ended because fewer are wanted.
         Both are called by the thread that runs.
+        Several runs share a cluster's CPUs: none keeps more than its share while another has less
+        than its own and wants more; what is given back for that is dismissed too.
         """
 
     def want(self, num_hosts: int) -> None:
@@ -40,6 +42,9 @@ class Engine(Protocol):
         From any thread, also before `run`. Never waits: hosts come when there is room for them.
         Until the first call MIN run, and at least 1.
         """
+
+    def publish(self, stats: dict[str, Any]) -> None:
+        """What `stoker status` shows of this run from now on. From any thread; never waits."""
 
 
 def make_engine(settings: dict[str, Any]) -> Engine:

@@ -83,6 +83,15 @@ def missing(
     return [node for node in sorted(cpus) for _ in range(cpus[node] - running[node])]
 
 
+def beyond(cpus: Mapping[str, int], node_of: Mapping[int, str | None]) -> list[int]:
+    """Hosts to end of each node that has more than it may, the newest first."""
+    over = []
+    for node in sorted(cpus):
+        numbers = sorted((n for n, at in node_of.items() if at == node), reverse=True)
+        over += numbers[: max(0, len(numbers) - cpus[node])]
+    return over
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """What a run says to the others of its cluster. num_wanted: hosts; None: every CPU there is;

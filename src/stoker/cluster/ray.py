@@ -7,12 +7,14 @@ Promise: as `Engine`. The actors are not detached: they end with this process, a
 with them. Owner: the engine's thread; shared: `_num_wanted`, a word, and the event that tells of it.
 """
 
+import contextlib
 import itertools
 import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,10 +23,21 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from stoker.clock import now_s
-from stoker.cluster.hosts import UNREACHABLE, Bounds, Brake, missing, to_give_back
+from stoker.cluster.hosts import (
+    UNREACHABLE,
+    Bounds,
+    Brake,
+    Claim,
+    beyond,
+    cpus_of,
+    missing,
+    to_give_back,
+)
 from stoker.cluster.processes import HOST, start_host
 
 LOOK_EVERY_S = 1.0  # Ray tells nobody when nodes come
+LOOKS_BEFORE_TOLD = 3
+NAMESPACE = "stoker"  # of the runs' actors
 # Ray refuses working folders above 500 MiB; what is shipped is code, and data lies elsewhere.
 FOLDER_LIMIT_NBYTES = 100 << 20
 FILE_LIMIT_NBYTES = 1 << 20
@@ -55,6 +68,91 @@ class HostActor:
                 if (code := process.wait()) in (0, UNREACHABLE):
                     return code, node
             threading.Event().wait(brake.ended(now_s() - began_s))
+
+
+@ray.remote(num_cpus=0, max_restarts=-1)
+class RunActor:
+    """What one run says of itself, to the others and to `stoker status`."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, Any] = {}
+
+    def say(self, said: dict[str, Any]) -> None:
+        self._said = said
+
+    def said(self) -> dict[str, Any]:
+        return self._said
+
+
+class _Runs:
+    """The runs of this cluster, as far as they have been heard. Owner: the engine's thread."""
+
+    def __init__(self) -> None:
+        self.name = f"run-{uuid.uuid4()}"
+        self.claims: dict[str, Claim] = {}  # of the others
+        self._actor: Any = None
+        self._asked: dict[str, Any] = {}  # answers that have not come
+
+    def say(self, said: dict[str, Any], room: dict[str, Any]) -> None:
+        """room: where this run's own actor may be."""
+        if self._actor is None:
+            named = {"name": self.name, "namespace": NAMESPACE}
+            self._actor = RunActor.options(**named, **room).remote()  # type: ignore[attr-defined]
+        self._actor.say.remote(said)
+
+    def hear(self) -> None:
+        """Take in what has come, and ask again. Never waits for another run."""
+        done = set()
+        if self._asked:
+            refs = list(self._asked.values())
+            done = set(ray.wait(refs, num_returns=len(refs), timeout=0)[0])
+        for name in [name for name, ref in self._asked.items() if ref in done]:
+            said, _ = _outcome(self._asked.pop(name))
+            if said:
+                self.claims[name] = Claim(
+                    said["num_wanted"], said["num_running"], tuple(said["barred"])
+                )
+        others = set(_runs()) - {self.name}
+        for gone in set(self.claims) - others:
+            del self.claims[gone]
+        for name in others - set(self._asked):
+            with contextlib.suppress(ValueError):  # it has ended meanwhile
+                handle = ray.get_actor(name, namespace=NAMESPACE)
+                self._asked[name] = handle.said.remote()
+
+
+def _runs() -> list[str]:
+    everybody = ray.util.list_named_actors(all_namespaces=True)
+    return [each["name"] for each in everybody if each["namespace"] == NAMESPACE]
+
+
+def look_at(address: str, timeout_s: float) -> dict[str, Any]:
+    """A cluster's nodes and the runs on it, for `stoker status`. Raises ConnectionError and Ray's own.
+
+    Returns nodes: list of `node`, `id`, `cpus`, `alive`; runs: what each says of itself.
+    """
+    ray.init(
+        address=address, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR
+    )
+    nodes = [
+        {
+            "node": node["NodeManagerAddress"],
+            "id": node["NodeID"],
+            "cpus": int(node["Resources"].get("CPU", 0)),
+            "alive": node["Alive"],
+        }
+        for node in ray.nodes()  # type: ignore[no-untyped-call]
+    ]
+    runs: list[dict[str, Any]] = []
+    for name in _runs():
+        try:
+            actor: Any = ray.get_actor(name, namespace=NAMESPACE)
+        except ValueError:  # it has ended meanwhile
+            continue
+        ref = actor.said.remote()
+        if ray.wait([ref], timeout=timeout_s)[0]:
+            runs.append(_outcome(ref)[0] or {})
+    return {"nodes": nodes, "runs": [run for run in runs if run]}
 
 
 @dataclass(slots=True)
@@ -98,6 +196,9 @@ class RayEngine:
         self._told: set[str] = set()
         self._left_out: list[str] = []
         self._dialled = ""
+        self._stats: dict[str, Any] = {}
+        self._runs = _Runs()
+        self._num_looks = 0
         ray.init(
             address=self._address,
             log_to_driver=False,
@@ -118,6 +219,9 @@ class RayEngine:
         self._num_wanted = self._bounds.clamp(num_hosts)
         self._woken.set()
 
+    def publish(self, stats: dict[str, Any]) -> None:
+        self._stats = stats
+
     def run(
         self, way: dict[str, Any], tell: Callable[[str], None], dismiss: Callable[[str], None]
     ) -> None:
@@ -131,8 +235,10 @@ class RayEngine:
         while True:
             try:
                 self._look(tell)
-                self._give_back(dismiss)
-                self._start(way)
+                nodes = self._nodes()
+                cpus, num_wanted = self._may_use(nodes)
+                self._give_back(dismiss, cpus, num_wanted)
+                self._start(way, nodes, cpus, num_wanted)
             except Exception as error:  # Ray's have no common base; its head may come back
                 self._tell_once(tell, "Ray does not answer, and is asked again", error)
             self._woken.wait(LOOK_EVERY_S)
@@ -178,11 +284,31 @@ class RayEngine:
         place.due_s = now + place.brake.ended(now - place.started_s)
         place.actor = place.where = place.kept = place.at = None
 
-    def _give_back(self, dismiss: Callable[[str], None]) -> None:
-        if self._num_wanted is None:
-            return
-        at = {n: place.at for n, place in self._places.items()}
-        for number in to_give_back(at, self._num_wanted):
+    def _may_use(self, nodes: _Nodes) -> tuple[Mapping[str, int], int | None]:
+        """CPUs of each node, and hosts in all: what this run wants, unless that is another's."""
+        num_running = sum(place.at is not None for place in self._places.values())
+        claim = Claim(self._num_wanted, num_running, tuple(nodes.ours))
+        self._num_looks += 1
+        # The others must hear of a run that finds no room; the first hosts need not wait for it.
+        if nodes.cpus and (num_running or self._num_looks > LOOKS_BEFORE_TOLD):
+            said = {**self._stats, "num_wanted": claim.num_wanted, "num_running": num_running}
+            self._runs.say({**said, "barred": list(claim.barred)}, _room(None, nodes.ours))
+        self._runs.hear()
+        claims = {**self._runs.claims, self._runs.name: claim}
+        cpus = cpus_of(self._runs.name, nodes.cpus, claims)
+        if cpus is nodes.cpus or self._num_wanted is None:
+            return cpus, self._num_wanted
+        return cpus, min(self._num_wanted, sum(cpus.values()))
+
+    def _give_back(
+        self, dismiss: Callable[[str], None], cpus: Mapping[str, int], num_wanted: int | None
+    ) -> None:
+        if num_wanted is None:
+            surplus = beyond(cpus, {n: place.node for n, place in self._places.items()})
+        else:
+            at = {n: place.at for n, place in self._places.items()}
+            surplus = to_give_back(at, num_wanted)
+        for number in surplus:
             place = self._places[number]
             if place.actor is not None:
                 if not place.is_dismissed:
@@ -191,14 +317,19 @@ class RayEngine:
                 ray.kill(place.actor)
             del self._places[number]
 
-    def _start(self, way: dict[str, Any]) -> None:
+    def _start(
+        self,
+        way: dict[str, Any],
+        nodes: _Nodes,
+        cpus: Mapping[str, int],
+        num_wanted: int | None,
+    ) -> None:
         """Actors for the places that are missing, and for those that are due again."""
-        nodes = self._nodes()
         for number, place in tuple(self._places.items()):
             if place.actor is None and place.node not in (None, *nodes.cpus):
                 del self._places[number]
         at = {n: place.node for n, place in self._places.items()}
-        for node in missing(nodes.cpus, at, self._num_wanted):
+        for node in missing(cpus, at, num_wanted):
             self._places[next(self._numbers)] = _Place(node)
         for number, place in self._places.items():
             if place.actor is None and place.due_s <= now_s():

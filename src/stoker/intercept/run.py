@@ -80,6 +80,7 @@ def fleet() -> "Fleet | None":
 
             asked = settings._asdict() | {"workers": settings.workers and str(settings.workers)}
             more = {"num_cores": cores(), "versions": versions(), "folder": code_folder()}
+            more |= {"about": _about(), "cluster": _cluster_of_rank(settings.cluster)}
             try:
                 _fleet = Fleet(asked | more, say_once)
             except OSError as error:  # no process, memory or file descriptor for it
@@ -87,6 +88,25 @@ def fleet() -> "Fleet | None":
                 return None
             kept.served_s = _fleet.served_s
         return _fleet
+
+
+def _cluster_of_rank(cluster: str) -> str:
+    """Ranks share what `processes:N` gives; on Ray the engine shares with all runs there are."""
+    from stoker.report.ranks import local_rank, local_world_size
+
+    if not cluster.startswith("processes:"):
+        return cluster
+    num, size, rank = int(cluster[10:]), local_world_size(os.environ), local_rank(os.environ)
+    return f"processes:{max(1, num * (rank + 1) // size - num * rank // size)}"
+
+
+def _about() -> dict[str, object]:
+    """What `stoker status` calls this run."""
+    from stoker.report.ranks import rank_of
+
+    script = Path(getattr(sys.modules["__main__"], "__file__", None) or "python").name
+    where = {"trainer": os.uname().nodename, "pid": os.getpid(), "rank": rank_of(os.environ)}
+    return {"script": script, **where}
 
 
 def code_folder() -> str | None:

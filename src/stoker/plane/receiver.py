@@ -69,6 +69,8 @@ class _Host:
     heard_s: float
     num_heard_nbytes: int = 0
     lanes: dict[int, "_Lane"] = field(default_factory=dict)
+    num_batches: int = 0
+    num_told: tuple[int, int] = (0, 0)  # batches and bytes, when the run was published last
     is_given_back: bool = False  # the engine ends it, for fewer are wanted
 
 
@@ -105,7 +107,7 @@ class Receiver:
         self._lanes: dict[int, _Lane] = {}
         self._arenas: dict[int, Arena] = {}
         self._next_lane = 0
-        self._spoke_s = now_s()
+        self._spoke_s = self._published_s = now_s()
         self._unsent: set[int] = set()
         self._unsaid: deque[bytes] = deque()  # to the trainer
         self._engine: Engine | None = None  # once it is connected; of it only `want` is ours
@@ -171,12 +173,29 @@ class Receiver:
                 host.link.send(Word.BEAT)
             if not self._unsaid:  # else it hears enough when it listens again
                 self._say("beat")
+            self._publish(now)
             if self._is_full and self._listening is not None:
                 self._is_full = False
                 self._watch(self._listening.fileno(), self._accept)
         if not self._is_idle and now - self._worked_s > IDLE_S:
             self._is_idle = True
             self._want()
+
+    def _publish(self, now: float) -> None:
+        """What this run does, twice a second: `stoker status` may be asked for it."""
+        if self._engine is None:
+            return
+        seconds = now - self._published_s
+        self._published_s = now
+        nodes: dict[str, dict[str, float]] = {}
+        for host in self._hosts.values():
+            node = nodes.setdefault(host.node, {"hosts": 0, "batches_per_s": 0, "nbytes_per_s": 0})
+            nbytes = host.link.num_received_nbytes
+            node["hosts"] += 1
+            node["batches_per_s"] += (host.num_batches - host.num_told[0]) / seconds
+            node["nbytes_per_s"] += (nbytes - host.num_told[1]) / seconds
+            host.num_told = host.num_batches, nbytes
+        self._engine.publish({**self._settings.get("about", {}), "nodes": nodes})
 
     def _has_work(self) -> None:
         self._worked_s = now_s()
@@ -327,7 +346,7 @@ class Receiver:
         match message.kind:
             case Word.FRAME if lane is not None and lane.is_wanted:
                 self._has_work()
-                lane.inlet.deliver(message)
+                host.num_batches += lane.inlet.deliver(message)
             case Word.WANT if job is not None:
                 for digest in json.loads(bytes(message.head)):
                     host.link.send(Word.PART, 0, digest.encode(), [job.parts[digest]])

@@ -198,8 +198,8 @@ class Inlet:
         view = self._heap.allocate(nbytes) if self._heap is not None and nbytes else None
         return memoryview(bytearray(nbytes)) if view is None else view
 
-    def deliver(self, message: Message) -> None:
-        """Hand a frame that has come whole to the trainer. Raises Garbled."""
+    def deliver(self, message: Message) -> bool:
+        """Hand a frame that has come whole to the trainer; whether it is a batch. Raises Garbled."""
         parts, frame = _split(message.head)
         header = unpack(frame, 0)
         payload = frame[HEADER.size :]
@@ -209,7 +209,7 @@ class Inlet:
             header = header._replace(flags=header.flags | Flag.WIRE, extra_nbytes=extra_nbytes)
         if not parts:
             self.channel.send(HEADER.pack(*header), payload)
-            return
+            return header.kind == Kind.BATCH
         for part, view, body in zip(self._parts, self._views, self._bodies, strict=True):
             if part.codec != RAW:
                 try:
@@ -218,6 +218,7 @@ class Inlet:
                     raise Garbled(f"a coded part cannot be: {error}") from None
         views, self._views, self._bodies = self._views, [], []
         self._deliver_parts(header, payload, views)
+        return header.kind == Kind.BATCH
 
     def _deliver_parts(self, header: Header, payload: memoryview, views: list[memoryview]) -> None:
         """Name the extents in place of the worker's own."""

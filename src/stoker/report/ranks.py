@@ -28,6 +28,14 @@ def local_world_size(environ: Mapping[str, str]) -> int:
     return _group()[1]
 
 
+def local_rank(environ: Mapping[str, str]) -> int:
+    """This process among the ranks of this host."""
+    for name in ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"):
+        if environ.get(name, "").isdecimal():
+            return int(environ[name])
+    return _group()[0]
+
+
 def rank_of(environ: Mapping[str, str]) -> int | None:
     """This process's rank: the launcher's word, else the process group's; None without either."""
     if environ.get("RANK", "").isdecimal():

@@ -13,14 +13,22 @@ def wait_for_hosts(iterator, num_hosts):
     """Until so many hosts have unpacked the loader's job; its chains go there if they can."""
     driver = getattr(iterator, "_driver", None)
     if driver is not None and num_hosts:
-        from stoker.clock import Deadline
+        away = driver._helpers.away
+        _wait(driver, lambda: away.num_places >= num_hosts or bool(away.cannot))
 
-        helpers = driver._helpers
-        away = helpers.away
-        helpers._fleet.wait(
-            lambda: away.num_places >= num_hosts or bool(away.cannot), Deadline(PATIENCE_S)
-        )
-        driver._hear_helpers()
+
+def wait_for_fewer_hosts(iterator, num_hosts):
+    """Until no more than so many have it."""
+    driver = getattr(iterator, "_driver", None)
+    if driver is not None:
+        _wait(driver, lambda: driver._helpers.away.num_places <= num_hosts)
+
+
+def _wait(driver, is_met):
+    from stoker.clock import Deadline
+
+    driver._helpers._fleet.wait(is_met, Deadline(PATIENCE_S))
+    driver._hear_helpers()
 
 
 def num_away(iterator):

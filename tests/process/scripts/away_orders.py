@@ -2,6 +2,7 @@
 
 open NAME KIND NUM_BATCHES   iter() of a new loader
 hosts NAME N                 wait until N hosts have unpacked its job
+fewer NAME N                 wait until no more than N hosts have
 take NAME N                  N more batches; tells how many hosts made so far
 until_away NAME N            batches until hosts have made N in all
 hang NAME                    the next sample on a host is not given before the file `go` is written
@@ -22,7 +23,14 @@ from pathlib import Path
 
 import numpy
 import torch
-from away_hosts import is_on_a_host, num_away, num_places, tell, wait_for_hosts
+from away_hosts import (
+    is_on_a_host,
+    num_away,
+    num_places,
+    tell,
+    wait_for_fewer_hosts,
+    wait_for_hosts,
+)
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 BATCH = 4
@@ -186,6 +194,8 @@ for line in sys.stdin:
         epochs[name] = Epoch(rest[0], *numbers)
     elif order == "hosts":
         wait_for_hosts(epochs[name].iterator, *numbers)
+    elif order == "fewer":
+        wait_for_fewer_hosts(epochs[name].iterator, *numbers)
     elif order == "drop":
         del epochs[name]
     else:

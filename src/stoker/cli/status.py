@@ -1,0 +1,101 @@
+"""`stoker status [--cluster ADDRESS] [--json]`: a Ray cluster's nodes, and the runs that use them.
+
+From any shell of the cluster. Promise: it changes nothing there, and ends within seconds.
+"""
+
+import json
+import os
+import sys
+from typing import Any
+
+from stoker import config
+from stoker.errors import ConfigError
+
+USAGE = """\
+usage: stoker status [--cluster ADDRESS] [--json]
+
+Show the nodes of a Ray cluster and what each stoker run does there.
+
+  --cluster ADDRESS  auto, HOST:PORT or ray://HOST:PORT [env: STOKER_CLUSTER, default: auto]
+  --json             one JSON object in place of the tables
+
+exit codes: 0; 2 wrong flags; 69 no cluster answers, or Ray is not installed
+"""
+NO_CLUSTER = 69
+ANSWER_S = 5.0  # what a run may take to answer
+
+
+def main(words: list[str]) -> int:
+    """Exit code; see USAGE."""
+    flags: dict[str, str] = {}
+    wants_json = False
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.partition("=")
+        if word in ("--help", "-h"):
+            print(USAGE, end="")
+            return 0
+        if word == "--json":
+            wants_json = True
+        elif name == "--cluster" and (equals or rest):
+            flags["cluster"] = value if equals else rest.pop(0)
+        else:
+            print(f"stoker status: unknown flag {word!r}\n\n{USAGE}", end="", file=sys.stderr)
+            return 2
+    try:
+        address = config.resolve(flags, os.environ, {}).cluster or "auto"
+    except ConfigError as error:
+        print(f"stoker status: {error}", file=sys.stderr)
+        return 2
+    if address.startswith("processes:"):
+        print("stoker status: processes:N is no cluster that could be asked", file=sys.stderr)
+        return 2
+    try:
+        from stoker.cluster.ray import look_at
+
+        found = look_at(address, ANSWER_S)
+    except ImportError:
+        print('stoker status: needs Ray: pip install "stoker[cluster]"', file=sys.stderr)
+        return NO_CLUSTER
+    except Exception as error:  # Ray's have no common base
+        first = str(error).strip().partition("\n")[0]
+        print(f"stoker status: no cluster answers at {address}: {first}", file=sys.stderr)
+        return NO_CLUSTER
+    print(json.dumps(found, indent=1) if wants_json else as_text(found), end="\n" * wants_json)
+    return 0
+
+
+def as_text(found: dict[str, Any]) -> str:
+    """Two tables: nodes, with the hosts of all runs on each; runs, with their rates."""
+    nodes = [["node", "CPUs", "hosts", "batches/s"]]
+    for node in found["nodes"]:
+        if not node["alive"]:
+            continue
+        shown = [
+            run["nodes"][node["node"]] for run in found["runs"] if node["node"] in run["nodes"]
+        ]
+        hosts = sum(each["hosts"] for each in shown)
+        rate = sum(each["batches_per_s"] for each in shown)
+        nodes.append([node["node"], str(node["cpus"]), str(hosts), f"{rate:.1f}"])
+    runs = [["run", "trainer", "hosts", "wanted", "batches/s", "MB/s"]]
+    for run in found["runs"]:
+        of_nodes = run["nodes"].values()
+        rank = "" if run["rank"] is None else f" rank {run['rank']}"
+        runs.append(
+            [
+                f"{run['script']}{rank}",
+                f"{run['trainer']} pid {run['pid']}",
+                str(sum(each["hosts"] for each in of_nodes)),
+                "all" if run["num_wanted"] is None else str(run["num_wanted"]),
+                f"{sum(each['batches_per_s'] for each in of_nodes):.1f}",
+                f"{sum(each['nbytes_per_s'] for each in of_nodes) / 1e6:.1f}",
+            ]
+        )
+    return _table(nodes) + "\n" + (_table(runs) if found["runs"] else "no stoker run is here\n")
+
+
+def _table(rows: list[list[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "".join(f"{line}\n" for line in lines)
