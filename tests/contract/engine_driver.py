@@ -2,8 +2,8 @@
 
     python -m tests.contract.engine_driver KIND      settings and way come as two lines of JSON on stdin
 
-then a line an order: `want N`, `nofile N` (a limit to open files; 0: as before). Says what the engine
-says, a line each: `tell TEXT`, `dismiss NAME`, `failed ERROR`.
+then a line an order: `want N`, `nofile N` (a limit to open files; 0: as before), `deaf 1` (Ray's head
+does not answer; 0: as before). Says what the engine says, a line each: `tell TEXT`, `dismiss NAME`, `failed ERROR`.
 """
 
 import json
@@ -29,6 +29,16 @@ def say(word: str, text: str) -> None:
     os.write(1, f"{word} {text}\n".encode())
 
 
+def hears() -> list[dict[str, Any]]:
+    import ray
+
+    return list(ray._private.state.nodes())
+
+
+def deaf() -> list[dict[str, Any]]:
+    raise ConnectionError("the head is away")
+
+
 def obey(engine: Engine) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     for line in sys.stdin:
@@ -38,6 +48,10 @@ def obey(engine: Engine) -> None:
         elif order == "nofile":
             limit = int(number) or before[0]
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
+        elif order == "deaf":
+            import ray
+
+            ray.nodes = deaf if int(number) else hears  # type: ignore[assignment]
         say("obeyed", order)
     os._exit(0)
 

@@ -137,9 +137,7 @@ def test_nodes_come_when_wanted_and_go_when_given_back(growing):
         (newer,) = growing.nodes() - {node}
         one.order("want 1")
         for _ in range(CPUS):
-            given = one.hosts.pop(one.wait_said("dismiss"))
-            given.wait_gone()
-            given.sock.close()
+            one.wait_given_back()
         wait_until_gone(frozenset({newer}), TIMEOUT_S)
         assert growing.nodes() == {node}
         assert list(one.hosts.values()) == [first]
