@@ -110,6 +110,28 @@ def check(
         assert (told == []) if not why else (why in told[0]), reasons
 
 
+# -- mapped files ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_written", [False, True], ids=["read", "written"])
+def test_samples_of_a_mapped_file_are_made_ahead_until_somebody_writes_to_it(tmp_path, is_written):
+    file = tmp_path / "tokens"
+
+    def make_over_file(num_workers):
+        np.zeros(NUM_SAMPLES, np.uint16).tofile(file)
+        tokens = np.memmap(file, np.uint16, "r")
+        return make(num_workers, more=lambda dataset, index: int(tokens[index]))
+
+    def run(loader):
+        for k, batch in enumerate(loader):
+            yield batch
+            if is_written and k == 11:
+                with file.open("r+b") as opened_file:
+                    opened_file.write(b"1" * 2 * NUM_SAMPLES)
+
+    check(make_over_file, run, why="the training loop changes its state" if is_written else "")
+
+
 # -- made ahead --------------------------------------------------------------------------------
 
 

@@ -93,18 +93,20 @@ def array(walker: Walker, value: Any, path: str) -> None:
     if value.dtype.hasobject:
         walker.walk_all(value.ravel().tolist(), path)
     elif shown is not None:
-        _put_mapped(walker, value, shown)
+        _put_mapped(walker, value, shown, path)
     else:
         walker.weigh(value.nbytes, path)
         _put_array(walker, value, path)
 
 
-def _put_mapped(walker: Walker, value: Any, shown: mmap.mmap) -> None:
+def _put_mapped(walker: Walker, value: Any, shown: mmap.mmap, path: str) -> None:
     """By the file, or by the address where no other machine could have it."""
     address = value.__array_interface__["data"][0]
-    file = file_of(shown)
-    place = address if file is None else (file, address - address_of(shown))
-    walker.put(b"m", repr(place).encode())
+    if file_of(shown) is None:
+        walker.put(b"m", str(address).encode())
+    else:
+        walker.walk(shown, path)
+        walker.put(b"m", str(address - address_of(shown)).encode())
 
 
 def mapping(walker: Walker, value: mmap.mmap, path: str) -> None:

@@ -51,13 +51,23 @@ _known: "weakref.WeakKeyDictionary[mmap.mmap, FileRange | None]" = weakref.WeakK
 
 
 def file_of(mapping: mmap.mmap) -> FileRange | None:
-    """What a mapping shows, as it was when this process first asked; None: see the module."""
-    if mapping not in _known:
+    """What a mapping shows; None: see the module, and for good."""
+    if mapping not in _known or _has_changed(_known[mapping]):
         try:
             _known[mapping] = _found(address_of(mapping), len(mapping))
         except (OSError, ValueError, KeyError):
             _known[mapping] = None
     return _known[mapping]
+
+
+def _has_changed(file: FileRange | None) -> bool:
+    if file is None:
+        return False
+    try:
+        status = Path(file.path).stat()
+    except OSError:
+        return True
+    return (status.st_size, status.st_mtime_ns) != (file.file_nbytes, file.changed_ns)
 
 
 def _found(address: int, nbytes: int) -> FileRange | None:

@@ -142,6 +142,20 @@ def test_a_memory_mapped_file_is_not_read_into_memory(tmp_path):
     assert look(holder) != before
 
 
+@pytest.mark.parametrize("shown", [lambda tokens: tokens, np.asarray], ids=["memmap", "array"])
+def test_a_mapped_file_that_somebody_writes_to_moves_it(tmp_path, shown):
+    file = tmp_path / "tokens.bin"
+    file.write_bytes(bytes(1 << 20))
+    os.utime(file, ns=(0, 0))  # or both writes may fall into one tick of the kernel's clock
+    holder = types.SimpleNamespace(tokens=shown(np.memmap(file, dtype=np.uint16, mode="r")))
+    before = look(holder)
+    assert look(holder) == before
+    with file.open("r+b") as opened_file:
+        opened_file.seek(1 << 19)
+        opened_file.write(b"other")
+    assert look(holder) != before
+
+
 def test_what_is_too_large_is_named_before_it_is_read():
     holder = types.SimpleNamespace(small=np.zeros(10), large=torch.zeros(1 << 28))
     start_s = thread_cpu_s()
