@@ -23,6 +23,7 @@ from stoker.plane.auth import Pass, admit, make_certificate, make_token, server_
 from stoker.plane.link import BEAT_S, Link, Message, Word
 from stoker.plane.relay import _NUM_PARTS, _PART
 from stoker.plane.ship import Manifest, ship
+from stoker.wire.batch_codec import dumps
 from stoker.wire.channel import ConnectionLost
 from stoker.wire.frame import HEADER, Flag, Header, Kind, pack, pack_begin, unpack
 from stoker.worker.job import Job
@@ -56,7 +57,7 @@ class Host:
         self.link.send(Word.FRAME, lane, pack(Kind.BEGIN, extra_nbytes=len(extra)) + extra)
 
     def task(self, lane: int, indices: object, task_id: int = 0) -> None:
-        stream = pickle.dumps(indices)
+        stream = dumps(indices)
         head = pack(Kind.TASK, task_id=task_id, stream_nbytes=len(stream), blob_nbytes=len(stream))
         self.link.send(Word.FRAME, lane, head + stream)
 

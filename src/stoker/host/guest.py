@@ -9,6 +9,8 @@ import multiprocessing
 import os
 import signal
 import socket
+import struct
+import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +26,7 @@ from stoker.wire.slabs import Arena
 from stoker.worker.job import Job
 from stoker.worker.main import main
 
+_SLOT = struct.Struct("<I")
 Take = Callable[[], list[memoryview]]
 """The job's parts, as memory of the process that calls it. Raises OSError."""
 
@@ -42,8 +45,9 @@ class Guest:
             job.append(_unpacked(manifest, take, theirs))
             theirs.close()
 
-        def body(slot: int, sock: socket.socket) -> None:
-            main(job[0], slot, sock, _received_arena(sock, arena_nbytes))
+        def body(_: int, sock: socket.socket) -> None:
+            slot, arena = _received(sock, arena_nbytes)
+            main(job[0], slot, sock, arena)
 
         context = multiprocessing.get_context("fork")
         processes = [context.Process(daemon=True)]
@@ -61,12 +65,15 @@ class Guest:
         self._news.close()
         return said.decode().removeprefix("ready") if said else "its process died while unpacking"
 
-    def start(self, slot: int) -> tuple[Channel, Arena]:
-        """A worker, whose arena comes with it."""
+    def start(self, number: int, slot: int) -> tuple[Channel, Arena]:
+        """A worker, whose arena comes with it.
+
+        The template knows it by a number of its own: another of the same slot may still be ending.
+        """
         arena = Arena(self._arena_nbytes, can_travel=True)
-        sock = self.template.start(slot)
+        sock = self.template.start(number)
         with contextlib.suppress(OSError):  # its process has died: so will the socket say
-            socket.send_fds(sock, [b"\0"], [arena.fd])
+            socket.send_fds(sock, [_SLOT.pack(slot)], [arena.fd])
         return Channel(sock), arena
 
     def close(self) -> None:
@@ -109,10 +116,14 @@ def _leave(news: socket.socket, why: str) -> NoReturn:
     os._exit(0)
 
 
-def _received_arena(sock: socket.socket, nbytes: int) -> Arena:
+def _received(sock: socket.socket, nbytes: int) -> tuple[int, Arena]:
+    """A worker's slot and arena."""
     sock.setblocking(True)
-    _, fds, _, _ = socket.recv_fds(sock, 1, 1)
-    return Arena(nbytes, can_travel=True, fd=fds[0])
+    data, fds, _, _ = socket.recv_fds(sock, _SLOT.size, 1)
+    if not fds:
+        sys.exit(1)  # the host has ended
+    (slot,) = _SLOT.unpack(data)
+    return slot, Arena(nbytes, can_travel=True, fd=fds[0])
 
 
 def is_stopped(pid: int) -> bool:

@@ -27,7 +27,7 @@ from stoker.plane.auth import Pass, dial, versions
 from stoker.plane.link import BEAT_S, LOST_S, Link, Message, Word
 from stoker.plane.relay import Outlet
 from stoker.plane.ship import Manifest
-from stoker.wire.channel import ConnectionLost
+from stoker.wire.channel import Channel, ConnectionLost
 from stoker.wire.lossless import Encoder, warm
 
 DIAL_S = 10.0
@@ -40,12 +40,11 @@ ROUND_NBYTES = 16 << 20
 
 
 class _Lane:
-    """One worker: its outlet, job and slot, and since when it is stopped."""
+    """One worker: its outlet and job, and since when it is stopped."""
 
-    def __init__(self, outlet: Outlet, job: int, slot: int) -> None:
+    def __init__(self, outlet: Outlet, job: int) -> None:
         self.outlet = outlet
         self.job = job
-        self.slot = slot
         self.pid = 0
         self.stopped_s: float | None = None
         self.is_leaving = False  # its socket has ended, and how it ended is not known yet
@@ -77,6 +76,7 @@ class Host:
         self._heard_s = self._spoke_s = now_s()
         self._num_heard_nbytes = 0
         self._has_unread = False
+        self._unsent: set[int] = set()  # descriptors on which room is waited for
         self._node = make_node(
             Needs(self._watch, self._unwatch, self._ask, self._begin, self._refuse)
         )
@@ -101,8 +101,7 @@ class Host:
         self._watch(parent, self._leave)
         try:
             while now_s() - self._heard_s < LOST_S:
-                unsent = select.POLLOUT if self._link.has_unsent else 0
-                self._poll.modify(self._link, select.POLLIN | unsent)
+                self._watch_unsent()
                 events = self._poll.poll(0 if self._has_unread else BEAT_S * 500)
                 for fd, handler in [(fd, self._handlers[fd]) for fd, _ in events]:
                     if self._handlers.get(fd) is handler:  # else it is another's number by now
@@ -126,6 +125,17 @@ class Host:
     def _unwatch(self, fd: int) -> None:
         self._poll.unregister(fd)
         del self._handlers[fd]
+        self._unsent.discard(fd)
+
+    def _watch_unsent(self) -> None:
+        """Wait for room only where something waits to be sent."""
+        ends: list[Link | Channel] = [self._link]
+        ends += [lane.outlet.channel for lane in self._lanes.values() if not lane.is_leaving]
+        for end in ends:
+            fd, has_unsent = end.fileno(), end.has_unsent
+            if has_unsent != (fd in self._unsent):
+                self._poll.modify(fd, select.POLLIN | (select.POLLOUT if has_unsent else 0))
+                (self._unsent.add if has_unsent else self._unsent.discard)(fd)
 
     def _leave(self) -> None:
         raise _Leave
@@ -144,7 +154,6 @@ class Host:
             return
         self._say(Word.BEAT, 0)
         for lane in self._lanes.values():
-            lane.outlet.channel.flush()  # FRAME messages wait there while the worker is busy
             if not lane.pid or not is_stopped(lane.pid):
                 lane.stopped_s = None
             elif lane.stopped_s is None:
@@ -184,7 +193,7 @@ class Host:
             case Word.HANG_UP if lane is not None and not lane.is_leaving:
                 lane.outlet.channel.finish()
             case Word.SIGNAL if lane is not None:
-                self._guests[lane.job].template.signal(lane.slot, int(bytes(message.head)))
+                self._guests[lane.job].template.signal(message.lane, int(bytes(message.head)))
 
     def _ask(self, number: int, digests: list[str]) -> None:
         self._say(Word.WANT, number, json.dumps(digests).encode())
@@ -241,12 +250,12 @@ class Host:
             self._say(Word.ENDED, number, json.dumps((-1, 1)).encode())
             return
         try:
-            channel, arena = guest.start(slot)
+            channel, arena = guest.start(number, slot)
         except OSError:  # no memory, or no file descriptors
             self._say(Word.ENDED, number, json.dumps((-1, 1)).encode())
             return
         outlet = Outlet(number, channel, arena, self._link, self._encoder)
-        lane = self._lanes[number] = _Lane(outlet, job, slot)
+        lane = self._lanes[number] = _Lane(outlet, job)
         self._watch(channel.fileno(), functools.partial(self._pump, lane))
 
     def _pump(self, lane: _Lane) -> None:
@@ -264,10 +273,10 @@ class Host:
         is_gone = template.wait_gone(Deadline(0))
         for lane in [lane for lane in self._lanes.values() if lane.job == job]:
             if not lane.pid:
-                lane.pid = template.wait_pid(lane.slot, Deadline(0)) or 0
+                lane.pid = template.wait_pid(lane.outlet.lane, Deadline(0)) or 0
                 if lane.pid:
                     self._say(Word.STARTED, lane.outlet.lane, str(lane.pid).encode())
-            how = template.wait_exit(lane.slot, Deadline(0)) if lane.is_leaving else None
+            how = template.wait_exit(lane.outlet.lane, Deadline(0)) if lane.is_leaving else None
             if how is not None or (lane.is_leaving and is_gone):
                 words = (how.pid, how.code) if how is not None else (lane.pid, -signal.SIGKILL)
                 self._say(Word.ENDED, lane.outlet.lane, json.dumps(words).encode())
