@@ -5,7 +5,7 @@ as docs/deploy says. As if they were two machines of one core, the head and the 
 the first core, the worker to the second. Then, several times, `stoker run --cluster HOST:PORT -- python joined.py`, in a
 folder that Ray has not seen, so that it is shipped. Prints medians of away_s, to the first batch
 that the worker made, and first_s, to the first batch at all; report.json must know of the former.
-The first run is not counted: Ray's own first actor takes longer.
+The first run is not counted: Ray's own first actor takes longer, and a machine's first host compiles.
 Not a plain script: it runs one under stoker; there is one side only.
 """
 
@@ -63,6 +63,7 @@ def ray_of_two(here: int, elsewhere: int) -> Iterator[tuple[str, dict[str, str]]
     with tempfile.TemporaryDirectory(prefix="sj", ignore_cleanup_errors=True) as home:
         port = free_port()
         keep = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+        keep.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed stoker is compiled
         env = keep | {
             "HOME": home,
             "STOKER_ENV": str(Path(sys.executable).parents[1]),
