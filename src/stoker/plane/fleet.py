@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,7 @@ class _Life:
     number: int
     pid: int | None = None
     node: str = ""
+    host: str = ""
     exit: Exit | None = None
     why_lost: str = ""
 
@@ -102,6 +103,16 @@ class Away:
         """Why a worker is gone that did not end by itself; empty: it did."""
         return self._lives[slot].why_lost
 
+    def crowd(self, slots: Iterable[int]) -> tuple[int, ...]:
+        """Of these slots' workers those that have to move for every place to have as many."""
+        on_hosts: dict[str, list[int]] = {}
+        for slot in sorted(slots):
+            life = self._lives[slot]
+            if life.host and life.exit is None:
+                on_hosts.setdefault(life.host, []).append(slot)
+        num_each = -(-sum(map(len, on_hosts.values())) // max(self.num_places, 1))
+        return tuple(slot for found in on_hosts.values() for slot in found[num_each:])
+
     def node_of(self, slot: int) -> str:
         return self._lives[slot].node if slot in self._lives else ""
 
@@ -120,10 +131,10 @@ class Away:
     def on_places(self, num_places: int) -> None:
         self.num_places = num_places
 
-    def on_started(self, slot: int, number: int, pid: int, node: str) -> None:
+    def on_started(self, slot: int, number: int, pid: int, node: str, host: str) -> None:
         life = self._lives.get(slot)
         if life is not None and life.number == number:
-            life.pid, life.node = pid, node
+            life.pid, life.node, life.host = pid, node, host
 
     def on_ended(self, slot: int, number: int, pid: int, code: int | None, why: str) -> None:
         life = self._lives.get(slot)

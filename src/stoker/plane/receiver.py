@@ -360,7 +360,8 @@ class Receiver:
                 self._say("cannot", job.number, host.node, bytes(message.head).decode())
             case Word.STARTED if lane is not None:
                 lane.pid = int(bytes(message.head))
-                self._say("started", lane.job, lane.slot, lane.life, lane.pid, host.node)
+                where = host.node, host.name
+                self._say("started", lane.job, lane.slot, lane.life, lane.pid, *where)
             case Word.ENDED if lane is not None:
                 pid, code = json.loads(bytes(message.head))
                 self._end(lane, pid, code, "")

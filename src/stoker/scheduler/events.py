@@ -80,11 +80,13 @@ class Lost:
 class Offered:
     """Other machines have unpacked the job. num_places: workers that they may have at once;
     num_local: workers that this machine may have beside the training loop; fingerprint: of the
-    job at iter(), which theirs is too."""
+    job at iter(), which theirs is too; crowd: slots of workers that share a place while another
+    has fewer."""
 
     num_places: int
     num_local: int
     fingerprint: bytes
+    crowd: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

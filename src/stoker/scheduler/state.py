@@ -205,8 +205,8 @@ class Stream:
             case Lost(slot, how, was_given_back):
                 self.num_lost += slot != self.witness_slot and not was_given_back
                 return self._tell(event, self._lost(slot, how))
-            case Offered(num_places, num_local, fingerprint):
-                return self._tell(event, self._offered(num_places, num_local, fingerprint))
+            case Offered(num_places, num_local, fingerprint, crowd):
+                return self._tell(event, self._offered(num_places, num_local, fingerprint, crowd))
             case Late(slot, task_id, late_s, task_s):
                 return self._tell(event, self._late(slot, task_id, late_s, task_s))
             case Restarted(seed):
@@ -531,7 +531,7 @@ class Stream:
         if chain is not None:
             actions += self._clean(chain)
         self._waiting = deque(sorted([*owed, *self._waiting], key=lambda task: task.id))
-        return actions + self._send_away(0) + self._send_due()
+        return actions + self._send_away() + self._send_due()
 
     def _clean(self, chain: Chain) -> list[Action]:
         """Replace a home worker whose state is not its chain's."""
@@ -544,9 +544,10 @@ class Stream:
 
     # -- other machines -----------------------------------------------------------------------------
 
-    def _offered(self, num_places: int, num_local: int, fingerprint: bytes) -> list[Action]:
+    def _offered(
+        self, num_places: int, num_local: int, fingerprint: bytes, crowd: tuple[int, ...]
+    ) -> list[Action]:
         """Places came or went, or the training loop leaves this machine more cores, or fewer."""
-        num_more = num_places - self.num_places
         self.num_places, self._num_local = num_places, num_local
         self._fingerprint = self._fingerprint or fingerprint
         if self._fingerprint != fingerprint:  # seen to differ between forks of one process
@@ -556,18 +557,16 @@ class Stream:
             self._forget_covered(chain)
         if self.phase in (Phase.ASKED, Phase.FREE):
             return self._hire()
-        return self._send_away(num_more)
+        for chain in filter(None, map(self._chain_of, crowd)):
+            chain.is_moving = not self.is_iterable
+        return self._send_away()
 
-    def _send_away(self, num_more: int) -> list[Action]:
+    def _send_away(self) -> list[Action]:
         """Have chains move where there are more places than here: at once those that lose nothing
         by it, others at their next Point, if that is good on any machine."""
         here = [chain for chain in self._chains if not chain.is_away and chain.how_lost is None]
         num_to_go = len(here) - self._num_to_keep
         here = [chain for chain in here if not chain.must_stay]
-        crowd = [chain for chain in self._chains if chain.is_away]
-        if len(crowd) > self.num_places - num_more > 0 and num_more > 0:
-            for chain in crowd[-num_more:]:  # to the new places
-                chain.is_moving = not self.is_iterable
         actions: list[Action] = []
         for chain in here[::-1][: max(num_to_go, 0)]:
             if not chain.num_to_replay() and not chain.is_over:

@@ -108,7 +108,7 @@ class Helpers:
         if offered == self._offered:
             return None
         self._offered = offered
-        return Offered(*offered, self.away.fingerprint)
+        return Offered(*offered, self.away.fingerprint, self.away.crowd(self.slots))
 
     def measure(self, slot: int, task_id: int, work_s: float, was_awaited: bool) -> None:
         """A batch has come, which took its worker so long."""

@@ -262,11 +262,12 @@ class Streams(RuleBasedStateMachine):
             is_machine = self.workers.pop(slot).away and data.draw(st.booleans())
             self.do(self.stream.step(Lost(slot, None if is_machine else "killed")))
 
-    @rule(num_places=st.integers(0, 3), num_local=st.integers(0, 2))
-    def offer(self, num_places, num_local):
+    @rule(num_places=st.integers(0, 3), num_local=st.integers(0, 2), is_crowded=st.booleans())
+    def offer(self, num_places, num_local, is_crowded=False):
         """Machines come and go; those that go take their workers along."""
         self.most_places = max(self.most_places, num_places)
-        self.do(self.stream.step(Offered(num_places, num_local, SAME)))
+        crowd = self.slots(lambda worker: worker.away and is_crowded)
+        self.do(self.stream.step(Offered(num_places, num_local, SAME, tuple(crowd))))
         if not num_places:
             for slot in self.slots(lambda worker: worker.away):
                 if slot in self.workers:
