@@ -49,7 +49,8 @@ class Nodes:
     def kill(self, address: str) -> None:
         """The node's raylet and whoever started it, with no chance to say goodbye."""
         process = self.running.pop(address)
-        raylets = [pid for pid in processes_with(f"--node_ip_address={address}") if is_raylet(pid)]
+        there = processes_with(f"--node_ip_address={address}")
+        raylets = [pid for pid in processes_with(str(self.home)) if pid in there and is_raylet(pid)]
         assert raylets
         for pid in (process.pid, *raylets):
             os.kill(pid, signal.SIGKILL)
@@ -94,9 +95,10 @@ def ray_of(*cpus: int, **environ: str) -> Iterator[Nodes]:
 
     environ: of all their processes.
     """
-    home = Path(f"/tmp/stoker-ray-{os.getpid()}")
+    port = free_port()
+    home = Path(f"/tmp/stoker-ray-{port}")  # short, for Ray's sockets
     home.mkdir()
-    made = Nodes(home, free_port(), {})
+    made = Nodes(home, port, {})
     keep = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
     made.env = (
         keep
