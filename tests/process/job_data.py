@@ -1,5 +1,8 @@
 """Datasets that hosts import by name: nothing else shall be imported with them."""
 
+import sys
+from pathlib import Path
+
 import numpy
 from torch.utils.data import Dataset
 
@@ -34,9 +37,18 @@ class Lists(Dataset):
 
 
 class Prints(Dataset):
+    """One sample prints so many lines on stdout, one on stderr, and then makes a file."""
+
+    def __init__(self, num_lines, done):
+        self.num_lines = num_lines
+        self.done = done
+
     def __len__(self):
         return 1 << 30
 
     def __getitem__(self, index):
-        print("x" * 99)
+        for number in range(self.num_lines):
+            print(number, "x" * 90)
+        print("on stderr", file=sys.stderr)
+        Path(self.done).touch()
         return index

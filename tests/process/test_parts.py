@@ -3,8 +3,10 @@
 import contextlib
 import errno
 import os
+import shutil
 import signal
 import socket
+import sys
 from pathlib import Path
 
 import numpy
@@ -16,6 +18,7 @@ from stoker.host.node import SILENT_S, Needs, Node
 from stoker.host.parts import Coming
 from stoker.plane.link import LOST_S, Word
 from stoker.plane.ship import Manifest, Part
+from tests.process.harness import started, under_stoker
 from tests.process.job_data import Large
 from tests.process.one_trainer import PATIENCE_S, one_trainer, packed
 
@@ -81,6 +84,26 @@ def test_a_machine_gets_a_part_once_and_holds_it_once(large):
             assert anonymous_nbytes(host.pid) - before[host.pid] < 32 << 20
             (job,) = children(host.pid)
             assert anonymous_nbytes(job) - before[host.pid] < 64 << 20
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root")
+def test_a_script_with_a_large_dataset_sends_it_once_and_gets_the_same_batches(tmp_path):
+    """Counted by the loopback device of a network namespace in which nothing else runs."""
+    script = [sys.executable, "away_large.py"]
+    enter = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+    with (
+        started(script, tmp_path / "plain") as plain,
+        started(
+            [*enter, *under_stoker("--cluster=processes:3"), *script], tmp_path / "ours"
+        ) as ours,
+    ):
+        for epoch in range(2):
+            assert ours.wait_for(f"epoch {epoch}") == plain.wait_for(f"epoch {epoch}")
+            nbytes, num_away = map(int, ours.wait_for(f"sent {epoch}").split())
+            assert num_away > 0
+            batches_nbytes = 40 * (4 * 1000 * 8 + 10_000)  # and words of a few hosts
+            assert nbytes < (0 if epoch else 1.02 * LARGE_NBYTES) + 2 * batches_nbytes
+        assert (plain.finish().returncode, ours.finish().returncode) == (0, 0)
 
 
 def test_two_machines_get_it_once_each(small):

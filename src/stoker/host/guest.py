@@ -5,6 +5,7 @@ whatever the job's code does, the host that serves it goes on.
 """
 
 import contextlib
+import io
 import multiprocessing
 import os
 import signal
@@ -20,6 +21,7 @@ from typing import NoReturn
 import xxhash
 
 from stoker.cluster.local import Template
+from stoker.plane.printed import STDERR, STDOUT
 from stoker.plane.ship import CannotGo, Manifest, unpack
 from stoker.wire.channel import Channel
 from stoker.wire.slabs import Arena
@@ -38,12 +40,19 @@ class Guest:
         """Fork the job's process, which begins to unpack. Raises OSError where it cannot fork."""
         self._arena_nbytes = arena_nbytes
         self._news, theirs = socket.socketpair()
+        pipes = {number: os.pipe() for number in (STDOUT, STDERR)}
+        # What its processes print; ends with the last of them, which may outlive it.
+        self.printed_fds = {read_fd: number for number, (read_fd, _) in pipes.items()}
+        write_fds = {number: write_fd for number, (_, write_fd) in pipes.items()}
         job: list[Job] = []
 
         def prepare() -> None:
             self._news.close()
+            for fd in self.printed_fds:
+                os.close(fd)
             job.append(_unpacked(manifest, take, theirs))
             theirs.close()
+            _print_to(write_fds)
 
         def body(_: int, sock: socket.socket) -> None:
             slot, arena = _received(sock, arena_nbytes)
@@ -51,8 +60,17 @@ class Guest:
 
         context = multiprocessing.get_context("fork")
         processes = [context.Process(daemon=True)]
-        self.template = Template(processes, body, 0, prepare)
-        theirs.close()
+        try:
+            self.template = Template(processes, body, 0, prepare)
+        except OSError:
+            for fd in self.printed_fds:
+                os.close(fd)
+            self._news.close()
+            raise
+        finally:
+            theirs.close()
+            for fd in write_fds.values():
+                os.close(fd)
 
     def fileno(self) -> int:
         return self._news.fileno()
@@ -99,6 +117,16 @@ def _unpacked(manifest: Manifest, take: Take, news: socket.socket) -> Job:
         last = traceback.extract_tb(error.__traceback__)[-1]
         _leave(news, f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})")
     return job
+
+
+def _print_to(fds: dict[int, int]) -> None:
+    """From here on what is printed is the script's. What its modules print when they are imported
+    is not: a fork would not have imported them again."""
+    for number, fd in fds.items():
+        os.dup2(fd, number)
+        os.close(fd)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # or it is seen when the worker ends
 
 
 def _verified(manifest: Manifest, pieces: list[memoryview]) -> list[memoryview]:

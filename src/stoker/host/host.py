@@ -7,7 +7,9 @@ workers are killed and it ends, within LOST_S and the template's grace.
 Owner: the one thread of the process.
 """
 
+import contextlib
 import functools
+import itertools
 import json
 import os
 import select
@@ -25,6 +27,7 @@ from stoker.host.guest import Guest, is_stopped, kill
 from stoker.host.node import Needs, Node
 from stoker.plane.auth import Pass, dial, versions
 from stoker.plane.link import BEAT_S, LOST_S, Link, Message, Word
+from stoker.plane.printed import Flow
 from stoker.plane.relay import Outlet
 from stoker.plane.ship import Manifest
 from stoker.wire.channel import Channel, ConnectionLost
@@ -35,6 +38,7 @@ DIAL_S = 10.0
 ARENA_NBYTES = 64 << 30
 # A stopped worker is given this long to be continued before it is taken for lost.
 STOPPED_S = 1.5
+TEXT_NBYTES = 64 << 10  # what a pipe holds
 # Of a part that comes without a pause, between two looks at all else.
 ROUND_NBYTES = 16 << 20
 
@@ -60,6 +64,7 @@ class Host:
     def __init__(
         self,
         link: Link,
+        node: str,
         make_node: Callable[[Needs], Node],
         arena_nbytes: int,
         encoder: Encoder | None,
@@ -77,6 +82,8 @@ class Host:
         self._num_heard_nbytes = 0
         self._has_unread = False
         self._unsent: set[int] = set()  # descriptors on which room is waited for
+        self._printed: dict[int, dict[int, int]] = {}  # by job: pipes, and where they lead
+        self._flow = Flow(self._tell_printed, node)
         self._node = make_node(
             Needs(self._watch, self._unwatch, self._ask, self._begin, self._refuse)
         )
@@ -88,6 +95,10 @@ class Host:
         self._node.abandon()
         for lane in self._lanes.values():
             lane.outlet.channel.close()
+        for fd in itertools.chain.from_iterable(self._printed.values()):
+            with contextlib.suppress(OSError):  # a fork of a fork
+                os.close(fd)
+        self._printed.clear()
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.close(null)
@@ -153,6 +164,7 @@ class Host:
         if now - self._spoke_s < BEAT_S:
             return
         self._say(Word.BEAT, 0)
+        self._flow.look_around()
         for lane in self._lanes.values():
             if not lane.pid or not is_stopped(lane.pid):
                 lane.stopped_s = None
@@ -215,8 +227,31 @@ class Host:
             self._refuse(number, str(error))
             return
         self._guests[number] = guest
+        self._printed[number] = guest.printed_fds
+        for fd in guest.printed_fds:
+            os.set_blocking(fd, False)
+            self._watch(fd, functools.partial(self._hear_printed, number, fd))
         self._watch(guest.fileno(), functools.partial(self._told, number))
         self._watch(guest.template.fileno(), functools.partial(self._hear_template, number))
+
+    def _hear_printed(self, number: int, fd: int) -> None:
+        """What a job's processes have printed so far: no more than the pipe holds."""
+        pipes = self._printed[number]
+        try:
+            text = os.read(fd, TEXT_NBYTES)
+        except BlockingIOError:
+            return
+        if text:
+            self._flow.take(pipes[fd], text)
+            return
+        self._unwatch(fd)
+        os.close(fd)
+        del pipes[fd]
+        if not pipes:
+            del self._printed[number]
+
+    def _tell_printed(self, number: int, text: bytes, on_sent: Callable[[], None]) -> None:
+        self._link.send(Word.TEXT, number, text, on_sent=on_sent)
 
     def _told(self, number: int) -> None:
         """A job's process has unpacked it, or could not."""
@@ -259,6 +294,8 @@ class Host:
         self._watch(channel.fileno(), functools.partial(self._pump, lane))
 
     def _pump(self, lane: _Lane) -> None:
+        for fd in tuple(self._printed.get(lane.job, ())):  # before the batch that it belongs to
+            self._hear_printed(lane.job, fd)
         try:
             lane.outlet.pump()
             lane.outlet.channel.flush()
@@ -313,7 +350,7 @@ def run() -> int:
     except OSError:
         return UNREACHABLE  # it has ended meanwhile, or cannot be reached from here
     make_node = functools.partial(Node, way.token, said["node"])
-    host = Host(link, make_node, min(machine_nbytes(), ARENA_NBYTES), encoder)
+    host = Host(link, said["node"], make_node, min(machine_nbytes(), ARENA_NBYTES), encoder)
     link.room = host.room
     return host.serve(sys.stdin.fileno())
 

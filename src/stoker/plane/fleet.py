@@ -177,7 +177,8 @@ class Fleet:
             # -P: what lies in the script's folder is not ours.
             [sys.executable, "-P", "-m", "stoker.plane.receiver"],
             stdin=theirs.fileno(),
-            stdout=subprocess.DEVNULL,
+            # Where datasets print on other machines. Without a stdout, 1 may be any file's number.
+            stdout=subprocess.DEVNULL if sys.__stdout__ is None else None,
             env=_without_stoker(os.environ),
             start_new_session=True,  # a Ctrl-C is the script's, and so is what comes of it
         )

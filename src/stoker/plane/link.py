@@ -55,6 +55,7 @@ class Word(IntEnum):
     HANG_UP = 10  # trainer -> host: nothing more is sent to this worker
     SIGNAL = 11  # trainer -> host: head holds a signal's number
     ENDED = 12  # host -> trainer: the worker closed its end; head holds (pid, exit code)
+    TEXT = 13  # host -> trainer: head was printed by dataset code; lane: 1 on stdout, 2 on stderr
 
 
 class Garbled(ConnectionLost):

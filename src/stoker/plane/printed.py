@@ -17,6 +17,7 @@ from stoker.clock import Deadline
 
 STDOUT, STDERR = 1, 2
 LIMIT_NBYTES = 1 << 20  # on its way, of either
+MESSAGE_NBYTES = 500  # what a message takes beside its text, which may be one character
 
 
 class Bounded:
@@ -26,6 +27,7 @@ class Bounded:
         self._where = where
         self._nbytes = {STDOUT: 0, STDERR: 0}
         self._num_dropped = 0
+        self._has_dropped = False  # if only a part of a line
 
     @property
     def is_empty(self) -> bool:
@@ -33,20 +35,22 @@ class Bounded:
 
     def takes(self, number: int, text: bytes) -> bool:
         """Whether it may go; else its lines are counted."""
-        if self._nbytes[number] and self._nbytes[number] + len(text) > LIMIT_NBYTES:
-            self._num_dropped += text.count(b"\n") or 1
+        nbytes = self._nbytes[number] + len(text) + MESSAGE_NBYTES
+        if self._nbytes[number] and nbytes > LIMIT_NBYTES:
+            self._num_dropped += text.count(b"\n")
+            self._has_dropped = True
             return False
-        self._nbytes[number] += len(text)
+        self._nbytes[number] = nbytes
         return True
 
     def went(self, number: int, text: bytes) -> None:
-        self._nbytes[number] -= len(text)
+        self._nbytes[number] -= len(text) + MESSAGE_NBYTES
 
     def take_note(self) -> bytes:
         """A line about what was dropped; empty: nothing was, or there is no way to tell it now."""
-        if not self._num_dropped or self._nbytes[STDERR] > LIMIT_NBYTES // 2:
+        if not self._has_dropped or self._nbytes[STDERR] > LIMIT_NBYTES // 2:
             return b""
-        num, self._num_dropped = self._num_dropped, 0
+        num, self._num_dropped, self._has_dropped = self._num_dropped, 0, False
         return (
             f"stoker: {num:,} lines printed {self._where} were dropped: too much at once\n".encode()
         )

@@ -5,7 +5,7 @@
 Promise: the training process pays neither for sockets between machines nor for Ray's threads. Ends
 when the trainer does, in any way, and everything that it asked the cluster for ends with it.
 Threads: "plane" owns every socket but those of peers that have not proved the token yet, which are
-each a thread's own; the main thread owns the engine. Shared: `_inbox` alone.
+each a thread's own; the main thread owns the engine. Shared: `_inbox`, and what is printed.
 """
 
 import functools
@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from stoker.clock import now_s
+from stoker.clock import Deadline, now_s
 from stoker.cluster.engine import Engine, make_engine
 from stoker.plane.auth import (
     Pass,
@@ -36,6 +36,7 @@ from stoker.plane.auth import (
 )
 from stoker.plane.fleet import GIVEN_BACK
 from stoker.plane.link import BEAT_S, LOST_S, Link, Message, Word
+from stoker.plane.printed import STDERR, STDOUT, Printer
 from stoker.plane.relay import Inlet
 from stoker.wire.channel import Channel, ConnectionLost
 from stoker.wire.lossless import warm
@@ -48,6 +49,7 @@ MAX_TOLD = 16  # reasons for which somebody was turned away
 ANYWHERE = ("0.0.0.0", "::")  # every interface: hosts must be told one
 MESSAGE_NBYTES = 64 << 10  # of the control socket
 MAX_FDS = 2
+PRINT_S = 0.5  # for what is not yet written when the trainer has ended
 TEXT_LIMIT = 2000  # characters of a reason: the text of somebody's exception may be of any length
 
 
@@ -90,8 +92,9 @@ class _Lane:
 class Receiver:
     """See the module."""
 
-    def __init__(self, control: socket.socket, settings: dict[str, Any]) -> None:
+    def __init__(self, control: socket.socket, settings: dict[str, Any], printer: Printer) -> None:
         self._control = control
+        self._printer = printer
         self._settings = settings
         self._token = make_token()
         self._context: ssl.SSLContext | None = None
@@ -169,6 +172,7 @@ class Receiver:
                 self._lose(host, f"it was silent for {LOST_S} s")
         if now - self._spoke_s > BEAT_S:
             self._spoke_s = now
+            self._printer.look_around()
             for host in self._hosts.values():
                 host.link.send(Word.BEAT)
             if not self._unsaid:  # else it hears enough when it listens again
@@ -362,6 +366,8 @@ class Receiver:
                 lane.pid = int(bytes(message.head))
                 where = host.node, host.name
                 self._say("started", lane.job, lane.slot, lane.life, lane.pid, *where)
+            case Word.TEXT:
+                self._printer.print(message.lane, bytes(message.head))
             case Word.ENDED if lane is not None:
                 pid, code = json.loads(bytes(message.head))
                 self._end(lane, pid, code, "")
@@ -419,7 +425,7 @@ class Receiver:
         except BlockingIOError:
             return
         except OSError:
-            os._exit(0)  # Ray sees its driver gone, and ends what it runs
+            self._leave()  # Ray sees its driver gone, and ends what it runs
 
     def _hear_trainer(self) -> None:
         try:
@@ -427,9 +433,13 @@ class Receiver:
         except OSError:  # reset: it had not read all when it ended
             data = b""
         if not data:
-            os._exit(0)
+            self._leave()
         word, *rest = json.loads(data)
         getattr(self, f"_on_{word}")(*rest, *fds)
+
+    def _leave(self) -> NoReturn:
+        self._printer.wait_written(Deadline(PRINT_S))
+        os._exit(0)
 
     def _on_open(self, number: int, fd: int) -> None:
         """A job is being packed: its manifest and bytes come through this socket."""
@@ -514,15 +524,24 @@ class Receiver:
             host.link.send(Word.FORGET, number)
 
 
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
 def run() -> None:
     control = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
+    printer = Printer({number: os.dup(number) for number in (STDOUT, STDERR) if _is_open(number)})
     os.dup2(null, 0)
     os.dup2(null, 1)
     data = control.recv(MESSAGE_NBYTES)
     if not data:
         return  # the trainer has ended meanwhile
-    receiver = Receiver(control, json.loads(data))
+    receiver = Receiver(control, json.loads(data), printer)
     threading.Thread(target=receiver.serve_and_exit, name="plane").start()
     receiver.drive_engine()  # on the main thread: Ray sets signal handlers
 
