@@ -10,6 +10,7 @@ from dataclasses import dataclass
 AGAIN_S = 0.2  # between a host's end and its next start; doubles while none lives for SETTLED_S
 AGAIN_AT_MOST_S = 30.0
 SETTLED_S = 10.0
+KILLED_SETTLED_S = 0.5  # what kills it from outside is no fault of its start
 UNREACHABLE = 69  # a host's exit code: nobody answers where it was told to dial
 
 
@@ -19,9 +20,9 @@ class Brake:
 
     _next_s: float = AGAIN_S
 
-    def ended(self, lived_s: float) -> float:
-        """Seconds to wait, after a life of so many."""
-        if lived_s >= SETTLED_S:
+    def ended(self, lived_s: float, was_killed: bool = False) -> float:
+        """Seconds to wait, after a life of so many. was_killed: by a signal, or with its machine."""
+        if lived_s >= (KILLED_SETTLED_S if was_killed else SETTLED_S):
             self._next_s = AGAIN_S
         wait_s = self._next_s
         self._next_s = min(2 * wait_s, AGAIN_AT_MOST_S)

@@ -126,10 +126,10 @@ class Processes:
         place = self._places[number]
         assert place.process is not None and place.process.stdin is not None
         place.process.stdin.close()
-        place.process.wait()
+        was_killed = place.process.wait() < 0
         place.process = None
         now = now_s()
-        place.due_s = now + place.brake.ended(now - place.started_s)
+        place.due_s = now + place.brake.ended(now - place.started_s, was_killed)
 
     def _wait_ms(self) -> int | None:
         """Until the next host is due, or one that should have left has not; None: for ever."""

@@ -67,7 +67,7 @@ class HostActor:
             with start_host({**way, "node": node, "is_bound": True}, host) as process:
                 if (code := process.wait()) in (0, UNREACHABLE):
                     return code, node
-            threading.Event().wait(brake.ended(now_s() - began_s))
+            threading.Event().wait(brake.ended(now_s() - began_s, was_killed=code < 0))
 
 
 @ray.remote(num_cpus=0, max_restarts=-1)

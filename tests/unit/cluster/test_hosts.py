@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from stoker.cluster.hosts import (
     AGAIN_AT_MOST_S,
     AGAIN_S,
+    KILLED_SETTLED_S,
     SETTLED_S,
     Bounds,
     Brake,
@@ -33,6 +34,13 @@ def test_a_host_that_lived_is_started_again_soon():
         brake.ended(0.0)
     assert brake.ended(SETTLED_S) == AGAIN_S
     assert brake.ended(0.0) == 2 * AGAIN_S
+
+
+def test_a_host_that_is_killed_now_and_then_is_started_again_soon():
+    brake = Brake()
+    assert [brake.ended(KILLED_SETTLED_S, was_killed=True) for _ in range(5)] == 5 * [AGAIN_S]
+    brake.ended(0.0, was_killed=True)
+    assert brake.ended(0.0, was_killed=True) == 4 * AGAIN_S
 
 
 @pytest.mark.parametrize(
