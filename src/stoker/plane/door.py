@@ -17,11 +17,10 @@ from stoker.plane.auth import (
     Pass,
     Stranger,
     admit,
-    make_certificate,
     make_token,
-    server_context,
     why_unlike,
 )
+from stoker.plane.tls import make_certificate, receive_cost, server_context
 from stoker.wire.lossless import warm
 
 HANDSHAKE_S = 5.0
@@ -52,6 +51,7 @@ class Door:
         self._listening: socket.socket | None = None
         self._num_strangers = 0
         self._told: set[str] = set()
+        self._tls_cost = 0.0  # CPU seconds of this machine for a GB; 0: none, or it was told
 
     def fileno(self) -> int:
         assert self._listening is not None
@@ -71,6 +71,7 @@ class Door:
             if not self._settings["no_tls"]:
                 certificate, key = make_certificate()
                 self._context = server_context(certificate, key)
+                self._tls_cost = receive_cost(certificate, self._context)
         self._listening = listening
         way = Pass(dialled, listening.getsockname()[1], self._token, certificate)
         seed = os.environ.get("PYTHONHASHSEED")  # the trainer's: sets shall have its order
@@ -114,6 +115,12 @@ class Door:
 
     def _welcome(self, sock: socket.socket, name: str, node: str) -> None:
         self._num_strangers -= 1
+        if self._tls_cost:
+            self._tell(
+                f"batches travel encrypted: about {self._tls_cost:.2f} CPU s of this machine for a "
+                "GB; --no-tls saves that where the network is trusted"
+            )
+            self._tls_cost = 0.0
         self._let_in(sock, name, node)
 
     def _turned_away(self, why: str) -> None:
