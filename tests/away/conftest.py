@@ -1,5 +1,6 @@
 """Every loader's chains on other machines: hosts of a fleet that all tests of this folder share.
 
+They are actors of a Ray of two nodes, or, where Ray is not installed, plain processes.
 A loop begins when the hosts have unpacked its job, and this machine keeps no chain for itself: so
 that a test that passes says what was made elsewhere.
 """
@@ -15,6 +16,8 @@ from stoker.plane.auth import versions
 from stoker.plane.fleet import Fleet
 from stoker.stream import helpers
 from stoker.stream.driver import Driver
+from tests.process.nodes import ray_of
+from tests.process.test_deploy import RAY
 
 PATIENCE_S = 60.0
 NUM_HOSTS = 2
@@ -25,6 +28,7 @@ SETTINGS = {
     "bind": None,
     "no_tls": False,
     "allow_mismatch": False,
+    "folder": None,
 }
 
 
@@ -37,9 +41,20 @@ def seed() -> Iterator[None]:
 
 
 @pytest.fixture(scope="package")
-def fleet(seed: None) -> Iterator[Fleet]:
+def cluster() -> Iterator[str]:
+    if not RAY.exists():
+        yield SETTINGS["cluster"]
+        return
+    with ray_of(*[1] * NUM_HOSTS) as nodes, pytest.MonkeyPatch.context() as patch:
+        for name, value in nodes.token.items():
+            patch.setenv(name, value)
+        yield nodes.address
+
+
+@pytest.fixture(scope="package")
+def fleet(seed: None, cluster: str) -> Iterator[Fleet]:
     said: list[str] = []
-    made = Fleet(SETTINGS | {"versions": versions(), "script": None}, said.append)
+    made = Fleet(SETTINGS | {"versions": versions(), "cluster": cluster}, said.append)
     made.said = said
     made.wait(lambda: made.num_hosts == NUM_HOSTS, Deadline(PATIENCE_S))
     assert made.num_hosts == NUM_HOSTS, said

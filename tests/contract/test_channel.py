@@ -10,8 +10,8 @@ import socket
 
 import pytest
 
-from stoker.plane.auth import client_context, make_certificate, server_context
 from stoker.plane.link import Link
+from stoker.plane.tls import client_context, make_certificate, server_context
 from stoker.wire.channel import Channel, ConnectionLost
 from stoker.wire.frame import Kind, pack
 from tests.unit.plane.streams import Said, encode

@@ -19,10 +19,11 @@ from typing import Any
 from torch.utils.data import Dataset, _DatasetKind, default_collate
 
 from stoker.cluster.processes import HOST, start_host
-from stoker.plane.auth import Pass, admit, make_certificate, make_token, server_context
+from stoker.plane.auth import Pass, admit, make_token
 from stoker.plane.link import BEAT_S, Link, Message, Word
 from stoker.plane.relay import _NUM_PARTS, _PART
 from stoker.plane.ship import Manifest, ship
+from stoker.plane.tls import make_certificate, server_context
 from stoker.wire.batch_codec import dumps
 from stoker.wire.channel import ConnectionLost
 from stoker.wire.frame import HEADER, Flag, Header, Kind, pack, pack_begin, unpack

@@ -19,8 +19,8 @@ import pytest
 
 from stoker.clock import Deadline
 from stoker.plane.auth import Stranger, introduce, make_token, versions
+from stoker.plane.door import HANDSHAKE_S, MAX_STRANGERS, MAX_TOLD
 from stoker.plane.fleet import Fleet
-from stoker.plane.receiver import HANDSHAKE_S, MAX_STRANGERS, MAX_TOLD
 from tests.conftest import descendants
 
 PATIENCE_S = 60.0

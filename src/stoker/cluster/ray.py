@@ -199,6 +199,8 @@ class RayEngine:
         self._stats: dict[str, Any] = {}
         self._runs = _Runs()
         self._num_looks = 0
+        # What is not shipped stands below; Ray would tell the user of a list of its own.
+        os.environ.setdefault("RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES", "")
         ray.init(
             address=self._address,
             log_to_driver=False,

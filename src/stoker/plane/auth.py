@@ -1,4 +1,4 @@
-"""Who may speak on the plane: a token that both sides prove, and TLS with the run's certificate.
+"""Who may speak on the plane: a token that both sides prove, and what must be alike.
 
 Promise: nothing that a stranger sends is unpickled or kept; before a peer has proved that it holds
 the token at most HELLO_LIMIT_NBYTES of it are read, as JSON, and only after the proof is checked.
@@ -12,14 +12,13 @@ import contextlib
 import hashlib
 import hmac
 import json
-import os
 import secrets
 import socket
-import ssl
 import struct
 from typing import Any, NamedTuple
 
 from stoker.clock import Deadline
+from stoker.plane.tls import client_context
 
 MAGIC = b"stoker"
 VERSION = 1  # of the handshake and of the frames after it
@@ -124,58 +123,7 @@ def _receive_sized(sock: socket.socket, deadline: Deadline) -> bytes:
     return _receive(sock, nbytes, deadline)
 
 
-# -- TLS ---------------------------------------------------------------------------------------
-
-
-def make_certificate() -> tuple[str, str]:
-    """A self-signed certificate and its key, both PEM, for one run. Nothing is written."""
-    import datetime
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "stoker")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))  # clocks differ
-        .not_valid_after(now + datetime.timedelta(days=365))
-        .sign(key, hashes.SHA256())
-    )
-    pem = certificate.public_bytes(serialization.Encoding.PEM).decode()
-    secret = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    return pem, secret.decode()
-
-
-def server_context(certificate: str, key: str) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    fd = os.memfd_create("stoker-key")  # ssl reads files only; this one is nowhere
-    try:
-        os.write(fd, (certificate + key).encode())
-        context.load_cert_chain(f"/proc/self/fd/{fd}")
-    finally:
-        os.close(fd)
-    return context
-
-
-def client_context(certificate: str) -> ssl.SSLContext:
-    """Trusts this one certificate, whatever name it is reached by, and no other."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False
-    context.load_verify_locations(cadata=certificate)
-    return context
+# -- dialling -------------------------------------------------------------------------------------
 
 
 def dial(way: Pass, hello: dict[str, Any], timeout_s: float) -> socket.socket:

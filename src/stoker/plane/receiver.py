@@ -15,7 +15,6 @@ import os
 import queue
 import select
 import socket
-import ssl
 import threading
 import traceback
 from collections import deque
@@ -25,27 +24,15 @@ from typing import Any, NoReturn
 
 from stoker.clock import Deadline, now_s
 from stoker.cluster.engine import Engine, make_engine
-from stoker.plane.auth import (
-    Pass,
-    Stranger,
-    admit,
-    make_certificate,
-    make_token,
-    server_context,
-    why_unlike,
-)
+from stoker.plane.door import Door
 from stoker.plane.fleet import GIVEN_BACK
 from stoker.plane.link import BEAT_S, LOST_S, Link, Message, Word
 from stoker.plane.printed import STDERR, STDOUT, Printer
 from stoker.plane.relay import Inlet
 from stoker.wire.channel import Channel, ConnectionLost
-from stoker.wire.lossless import warm
 from stoker.wire.slabs import Arena
 
-HANDSHAKE_S = 5.0
-MAX_STRANGERS = 64  # peers that are shaking hands; more are turned away at once
 IDLE_S = 120.0  # without a batch, after which hosts that the loop asked for are given back
-MAX_TOLD = 16  # reasons for which somebody was turned away
 ANYWHERE = ("0.0.0.0", "::")  # every interface: hosts must be told one
 MESSAGE_NBYTES = 64 << 10  # of the control socket
 MAX_FDS = 2
@@ -96,11 +83,7 @@ class Receiver:
         self._control = control
         self._printer = printer
         self._settings = settings
-        self._token = make_token()
-        self._context: ssl.SSLContext | None = None
-        self._listening: socket.socket | None = None
-        self._num_strangers = 0
-        self._told: set[str] = set()  # why workers were turned away
+        self._door = Door(settings, self._post, self._welcome, lambda text: self._say("note", text))
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
         self._poll = select.poll()
@@ -178,9 +161,9 @@ class Receiver:
             if not self._unsaid:  # else it hears enough when it listens again
                 self._say("beat")
             self._publish(now)
-            if self._is_full and self._listening is not None:
+            if self._is_full:
                 self._is_full = False
-                self._watch(self._listening.fileno(), self._accept)
+                self._watch(self._door.fileno(), self._accept)
         if not self._is_idle and now - self._worked_s > IDLE_S:
             self._is_idle = True
             self._want()
@@ -239,12 +222,10 @@ class Receiver:
         """Connect, listen where the cluster can reach us, and have it start hosts."""
         try:
             engine = make_engine(self._settings)
-            address = self._settings["bind"] or engine.address_of_trainer()
-            reached_at = engine.address_of_trainer() if address in ANYWHERE else address
-            family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            listening = socket.create_server((address, 0), family=family, backlog=128)
-            way = self._way(reached_at, listening.getsockname()[1])
-            self._post(lambda: self._listen(listening))
+            bound = self._settings["bind"] or engine.address_of_trainer()
+            dialled = engine.address_of_trainer() if bound in ANYWHERE else bound
+            way = self._door.open(bound, dialled)
+            self._post(lambda: self._watch(self._door.fileno(), self._accept))
             self._post(lambda: self._connected(engine))
             engine.run(
                 way,
@@ -255,70 +236,14 @@ class Receiver:
             text = f"{type(error).__name__}: {error}"
             self._post(lambda: self._say("engine", text))
 
-    def _way(self, address: str, port: int) -> dict[str, Any]:
-        """What a host is told. TLS where others could listen."""
-        certificate = ""
-        if not address.startswith("127."):
-            threading.Thread(target=warm, daemon=True).start()  # before the first coded batch
-        if not address.startswith("127.") and not self._settings["no_tls"]:
-            certificate, key = make_certificate()
-            self._context = server_context(certificate, key)
-        way = Pass(address, port, self._token, certificate)
-        seed = os.environ.get("PYTHONHASHSEED")  # the trainer's: sets shall have its order
-        return {**way._asdict(), "token": way.token.hex(), "hash_seed": seed}
-
-    def _listen(self, listening: socket.socket) -> None:
-        listening.setblocking(False)
-        self._listening = listening
-        self._watch(listening.fileno(), self._accept)
-
     def _accept(self) -> None:
-        assert self._listening is not None
-        try:
-            sock, _ = self._listening.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return
-        except OSError:  # no file descriptors are left: it would be tried again at once
-            self._unwatch(self._listening.fileno())
+        if not self._door.accept():  # it would be tried again at once
+            self._unwatch(self._door.fileno())
             self._is_full = True
-            return
-        if self._num_strangers >= MAX_STRANGERS:
-            sock.close()
-            return
-        self._num_strangers += 1
-        threading.Thread(target=self._shake_hands, args=(sock,), daemon=True).start()
-
-    def _shake_hands(self, sock: socket.socket) -> None:
-        try:
-            sock.settimeout(HANDSHAKE_S)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._context is not None:
-                sock = self._context.wrap_socket(sock, server_side=True)
-            hello = admit(sock, self._token, self._why_refused)
-            name, node = str(hello["name"]), str(hello["node"])
-        except Exception as error:  # whatever a stranger does, its place is free again
-            sock.close()
-            why = str(error) if isinstance(error, Stranger) else ""
-            self._post(lambda: self._turned_away(why))
-        else:
-            self._post(lambda: self._welcome(sock, name, node))
-
-    def _why_refused(self, hello: dict[str, Any]) -> str:
-        if self._settings["allow_mismatch"]:
-            return ""
-        return why_unlike(self._settings["versions"], hello)
-
-    def _turned_away(self, why: str) -> None:
-        """Each reason is told once, and not all that a stranger can think of."""
-        self._num_strangers -= 1
-        if why and why not in self._told and len(self._told) < MAX_TOLD:
-            self._told.add(why)
-            self._say("note", f"a worker was turned away: {why}")
 
     # -- hosts -----------------------------------------------------------------------------------
 
     def _welcome(self, sock: socket.socket, name: str, node: str) -> None:
-        self._num_strangers -= 1
         link = Link(sock)
         host = _Host(link, name, node, now_s())
         link.room = lambda message: self._room(host, message)

@@ -10,15 +10,18 @@ from stoker.order.plan import Task
 
 
 class FreeTasks:
-    """on: by slot, then id, what its worker was asked for and has not answered."""
+    """on: by slot, then id, what its worker was asked for and has not answered; late: slots whose
+    worker was late and has said nothing since."""
 
     def __init__(self, slots: Iterable[int] = ()) -> None:
         self.on: dict[int, dict[int, Task]] = {slot: {} for slot in slots}
+        self.late: set[int] = set()
         self._held: dict[int, Task] = {}  # answered, not yet taken
 
     def ask(self, task: Task, slots: Iterable[int]) -> int:
-        """Which of the slots is asked for it: the one that owes least."""
-        slot = min(slots, key=lambda s: len(self.on[s]))
+        """Which of the slots is asked for it: the one that owes least; one that hangs would soon
+        be that."""
+        slot = min(slots, key=lambda s: (s in self.late, len(self.on[s])))
         self.on[slot][task.id] = task
         return slot
 
@@ -28,6 +31,7 @@ class FreeTasks:
 
     def answered(self, slot: int, task_id: int) -> bool:
         """Whether this is the first answer of a task that is owed."""
+        self.late.discard(slot)
         task = self.let_go(slot, task_id)
         if task is not None:
             self._held[task_id] = task
@@ -46,6 +50,7 @@ class FreeTasks:
 
     def close(self, slot: int) -> list[Task]:
         """A slot is no more. What it owed, but what others owe too."""
+        self.late.discard(slot)
         tasks = self.on.pop(slot, {})
         return [task for task in tasks.values() if not self.owed(task.id)]
 

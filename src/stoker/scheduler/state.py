@@ -642,6 +642,7 @@ class Stream:
             if task_id not in tasks or not others or len(self._free.owed(task_id)) > 1:
                 return []
             self.num_hedged += 1
+            self._free.late.add(slot)
             return [Ask(self._free.ask(tasks[task_id], others), tasks[task_id], free=True)]
         chain = self._chain_of(slot)
         if chain is None or self.phase not in (Phase.HOME, Phase.BARRED):

@@ -61,6 +61,9 @@ EXIT_WAIT_S = 5.0
 # Workers beyond the cores are forked after the first batch, for which every fork competes, or
 # after this long, for then it is waiting that makes a batch. Measured: benchmarks/epoch_gap.py
 REST_AFTER_S = 0.05
+# What came from other machines lies here alone, and fresh memory is touched once: the next task may
+# tell of it, a send less for each batch.
+AWAY_AT_ONCE_NBYTES = 64 << 20
 SILENT_MS = int(SILENT_S * 1000)
 
 
@@ -543,7 +546,9 @@ class Driver:
     def _tell_returned(self) -> None:
         for slot, channel in self._channels.items():
             lender = self._lenders[slot]
-            returned = lender.take_returned(AT_ONCE_NBYTES) if lender is not None else []
+            is_away = self._helpers is not None and slot in self._helpers.slots
+            at_once_nbytes = AWAY_AT_ONCE_NBYTES if is_away else AT_ONCE_NBYTES
+            returned = lender.take_returned(at_once_nbytes) if lender is not None else []
             if returned:
                 extra = _packed(returned)
                 channel.send(pack(Kind.RETURNED, extra_nbytes=len(extra)), extra)

@@ -5,6 +5,7 @@ Promise: a task of its own chain runs as torch's worker would run it; a free-sta
 Owner: the process's main thread owns everything here.
 """
 
+import itertools
 import os
 import pickle
 import select
@@ -138,8 +139,20 @@ class Worker:
             return
 
     def _wait_frame(self) -> Frame:
-        if self._inbox:
-            return self._inbox.popleft()
+        frame = self._inbox.popleft() if self._inbox else self._wait_received()
+        return self._first_free(frame) if frame.header.flags & Flag.FREE else frame
+
+    def _first_free(self, frame: Frame) -> Frame:
+        """Of the free-standing tasks that have come the one whose batch leaves first: where
+        another worker died over it, the loop waits for it, and not for what was asked for before."""
+        self._inbox.appendleft(Frame(frame.header, memoryview(bytes(frame.payload))))
+        self._hear_returned()
+        free = list(itertools.takewhile(lambda f: f.header.flags & Flag.FREE, self._inbox))
+        first = min(range(len(free)), key=lambda k: free[k].header.task_id)
+        del self._inbox[first]
+        return free[first]
+
+    def _wait_received(self) -> Frame:
         poll = None
         spin_end_s = now_s() + SPIN_S if self._task_s < SHORT_TASK_S else 0.0
         while True:

@@ -19,14 +19,12 @@ from stoker.plane.auth import (
     Pass,
     Stranger,
     admit,
-    client_context,
     dial,
     introduce,
-    make_certificate,
     make_token,
-    server_context,
     why_unlike,
 )
+from stoker.plane.tls import client_context, make_certificate, receive_cost, server_context
 
 PATIENCE_S = 10.0  # nothing that must come takes as long
 BRIEF_S = 0.2  # until what never comes is given up
@@ -436,6 +434,12 @@ def test_an_older_tls_is_refused(certificates):
     assert isinstance(trainer.wait(), ssl.SSLError)
 
 
+def test_what_encryption_costs_is_measured(certificates):
+    (certificate, key), _ = certificates
+    cost = receive_cost(certificate, server_context(certificate, key))
+    assert 0.01 < cost < 100  # CPU seconds a GB: AES in hardware, and without
+
+
 def test_every_run_has_a_key_of_its_own(certificates):
     (one, first), (other, second) = certificates
     assert one != other and first != second
@@ -444,12 +448,12 @@ def test_every_run_has_a_key_of_its_own(certificates):
 
 WATCHED = """
 import os, sys
-import stoker.plane.auth as auth
-auth.make_certificate()  # imports what it needs
+import stoker.plane.tls as tls
+tls.make_certificate()  # imports what it needs
 opened, fds = [], set(os.listdir("/proc/self/fd"))
 sys.addaudithook(lambda event, args: opened.append(args) if event == "open" else None)
-certificate, key = auth.make_certificate()
-auth.server_context(certificate, key)
+certificate, key = tls.make_certificate()
+tls.server_context(certificate, key)
 written = [args for args in opened if args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)]
 sys.exit(f"{written} {os.listdir('.')}" if written or os.listdir(".") else 0)
 """
