@@ -46,11 +46,16 @@ def verdicts_by_key(each: Check, pairs: list[Pair]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: one["median"])
 
 
+def number(one: dict[str, Any], key: str) -> str:
+    """Milliseconds whole, where they are many."""
+    is_coarse = one["unit"] == " ms" and one["median"] >= 10
+    return f"{one[key]:.{0 if is_coarse else 2}f}"
+
+
 def one_text(one: dict[str, Any]) -> str:
     """`13.1x torch (bar >= 12x; 12.8..13.4)`."""
-    unit, digits = one["unit"], 0 if one["unit"] == " ms" else 2
-    low, median, high = (f"{one[key]:.{digits}f}" for key in ("min", "median", "max"))
-    return f"{median}{unit} {one['what']} (bar {one['bar']}; {low}..{high})"
+    low, median, high = (number(one, key) for key in ("min", "median", "max"))
+    return f"{median}{one['unit']} {one['what']} (bar {one['bar']}; {low}..{high})"
 
 
 def summary(result: dict[str, Any]) -> str:

@@ -23,13 +23,9 @@ class BadMarkersError(Exception):
     """A page whose markers are not one begin and then one end."""
 
 
-def number(one: dict[str, Any], key: str) -> str:
-    return f"{one[key]:.{0 if one['unit'] == ' ms' else 2}f}"
-
-
 def median_text(one: dict[str, Any]) -> str:
-    spread = f"{number(one, 'min')}..{number(one, 'max')}"
-    return f"**{number(one, 'median')}{one['unit']}** {one['what']} ({spread})"
+    spread = f"{results.number(one, 'min')}..{results.number(one, 'max')}"
+    return f"**{results.number(one, 'median')}{one['unit']}** {one['what']} ({spread})"
 
 
 def cells(figure: Figure, result: dict[str, Any] | None) -> list[str]:
