@@ -287,8 +287,8 @@ JOIN = Case(
     is_alone=True,
     checks=(
         Check(
-            key="away_s", bar=5, at_least=False, how=How.VALUE, other="stoker", unit=" s",
-            what="to a batch from a worker on Ray",
+            key="first_s", bar=5, at_least=False, how=How.VALUE, other="stoker", unit=" s",
+            what="to the first batch",
         ),
     ),
 )  # fmt: skip
@@ -406,7 +406,7 @@ FIGURES = {
         ),
         Figure(
             name="join",
-            work="stoker run --cluster ADDRESS, Ray being up: start to the first batch from its worker",
+            work="stoker run --cluster ADDRESS, Ray being up: start to the first batch",
             cases=(JOIN,),
         ),
         Figure(
