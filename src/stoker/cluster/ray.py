@@ -36,7 +36,8 @@ from stoker.cluster.hosts import (
 from stoker.cluster.processes import HOST, start_host
 
 LOOK_EVERY_S = 1.0  # Ray tells nobody when nodes come
-LOOKS_BEFORE_TOLD = 3
+# Before a run tells the others of itself: one more process there, while its first hosts begin.
+LOOKS_BEFORE_TOLD = 8
 NAMESPACE = "stoker"  # of the runs' actors
 # Ray refuses working folders above 500 MiB; what is shipped is code, and data lies elsewhere.
 FOLDER_LIMIT_NBYTES = 100 << 20
@@ -291,8 +292,7 @@ class RayEngine:
         num_running = sum(place.at is not None for place in self._places.values())
         claim = Claim(self._num_wanted, num_running, tuple(nodes.ours))
         self._num_looks += 1
-        # The others must hear of a run that finds no room; the first hosts need not wait for it.
-        if nodes.cpus and (num_running or self._num_looks > LOOKS_BEFORE_TOLD):
+        if nodes.cpus and self._num_looks > LOOKS_BEFORE_TOLD:
             said = {**self._stats, "num_wanted": claim.num_wanted, "num_running": num_running}
             self._runs.say({**said, "barred": list(claim.barred)}, _room(None, nodes.ours))
         self._runs.hear()
