@@ -64,6 +64,7 @@ REST_AFTER_S = 0.05
 # What came from other machines lies here alone, and fresh memory is touched once: the next task may
 # tell of it, a send less for each batch.
 AWAY_AT_ONCE_NBYTES = 64 << 20
+HERE_S = 1e-4  # what poll() takes at most where something has come already
 SILENT_MS = int(SILENT_S * 1000)
 
 
@@ -204,7 +205,7 @@ class Driver:
         for slot in range(state.num_chains):
             self._start(Start(slot))
         self._rest_deadline: Deadline | None = Deadline(REST_AFTER_S)
-        self._is_awaiting = False  # the loop waits for the batch that leaves next
+        self._is_awaiting = False  # what is taken in has come just now: the loop was waiting
 
     def _arena_of(self, slot: int) -> Arena | None:
         lender = self._local_lenders[slot]
@@ -364,9 +365,7 @@ class Driver:
         if helpers is None or slot is None or late_at_s is None:
             return self._receive(deadline)
         late = Deadline(late_at_s - now_s())
-        self._is_awaiting = True
         has_come = self._receive(late if late.is_before(deadline) else deadline)
-        self._is_awaiting = False
         if not has_come and late.is_over():
             self._apply(Late(slot, task_id, *helpers.late.told(slot, task_id, now_s())))
             return True
@@ -386,9 +385,12 @@ class Driver:
         left_ms = deadline.left_ms()
         if self._helpers is not None and not self._helpers.is_gone():
             left_ms = SILENT_MS if left_ms is None else min(left_ms, SILENT_MS)
+        began_s = now_s()
         ready = self._poll.poll(left_ms)
+        self._is_awaiting = now_s() - began_s > HERE_S
         for fd, _ in ready:
             self._receive_all_from(self._slot_of_fd.get(fd))
+        self._is_awaiting = False
         if self._helpers is not None:
             if not ready and left_ms == SILENT_MS:
                 self._helpers.end_silent()
