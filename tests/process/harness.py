@@ -53,6 +53,8 @@ class Running:
                 if line.startswith(start):
                     return self.heard.pop(k).removeprefix(start).strip()
             if not self._hear(end_s - time.monotonic()):
+                self.signal(signal.SIGABRT)
+                self.process.wait(PATIENCE_S)
                 raise AssertionError(f"never told {start!r}; stderr: {self.read('stderr')}")
 
     def _hear(self, timeout_s: float) -> bool:
@@ -79,7 +81,7 @@ class Running:
         try:
             returncode = self.process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
-            self.signal(signal.SIGABRT)  # shows where it hangs
+            self.signal(signal.SIGABRT)
             raise AssertionError(f"does not end; stderr: {self.read('stderr')}") from None
         leftovers = self.leftovers(GONE_WITHIN_S)
         report = self.folder / "report.json"
@@ -156,6 +158,7 @@ def started(
         "TMPDIR": str(folder / "tmp"),
         "HOME": str(folder / "home"),
         "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONFAULTHANDLER": "1",  # SIGABRT shows where it hangs
     }
     (folder / "stdin").write_bytes(stdin or b"")
     with (

@@ -155,7 +155,7 @@ def start_host(way: dict[str, Any], host: Sequence[str] = HOST) -> "subprocess.P
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         bufsize=0,
-        start_new_session=True,
+        process_group=0,  # as the receiver's
     )
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # it has ended already, as its code will tell

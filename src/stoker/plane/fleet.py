@@ -180,7 +180,9 @@ class Fleet:
             # Where datasets print on other machines. Without a stdout, 1 may be any file's number.
             stdout=subprocess.DEVNULL if sys.__stdout__ is None else None,
             env=_without_stoker(os.environ),
-            start_new_session=True,  # a Ctrl-C is the script's, and so is what comes of it
+            # A Ctrl-C is the script's, and so is what comes of it. Not a session: Linux 6.18 may let
+            # one of its own wait for seconds at a time beside a busy one (sched_autogroup).
+            process_group=0,
         )
         theirs.close()
         self._control.send(json.dumps(settings).encode())

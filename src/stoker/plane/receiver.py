@@ -14,6 +14,7 @@ import mmap
 import os
 import queue
 import select
+import signal
 import socket
 import threading
 import traceback
@@ -466,6 +467,7 @@ def run() -> None:
     data = control.recv(MESSAGE_NBYTES)
     if not data:
         return  # the trainer has ended meanwhile
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # we print from behind, to whatever terminal
     receiver = Receiver(control, json.loads(data), printer)
     threading.Thread(target=receiver.serve_and_exit, name="plane").start()
     receiver.drive_engine()  # on the main thread: Ray sets signal handlers

@@ -42,6 +42,7 @@ class Chain:
     how_lost: Any = None  # for good: nobody can do its tasks
     is_over: bool = False  # its iterable has ended; it gets no more tasks in this epoch
     is_away: bool = False  # its worker is on another machine
+    is_asleep: bool = False  # it has no worker, and owes nothing: others make its tasks
     is_moving: bool = False  # it goes to another machine at its next good Point
     num_machines_lost: int = 0  # under its workers, since its last answer
     num_deaths_away: int = 0  # of its workers on other machines, since its last answer

@@ -17,6 +17,7 @@ Pure: no thread, clock, socket or torch.
 import itertools
 import sys
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -174,8 +175,9 @@ class Stream:
         return sys.maxsize if self.phase in (Phase.ASKED, Phase.FREE) else self.num_chains
 
     def slot_of(self, chain: int) -> int:
-        """Where a chain's worker is."""
-        return self._chains[chain].slot
+        """Where a chain's worker is; of one that is asleep, a worker that makes its tasks."""
+        asleep = self._chains[chain].is_asleep
+        return next(iter(self._free.on)) if asleep else self._chains[chain].slot
 
     @property
     def _num_in_flight(self) -> int:
@@ -331,11 +333,14 @@ class Stream:
         chain = self._chain_of(slot)
         if chain is not None and chain.second_slot is not None:
             return self._settle(chain, chain.second_slot if slot == chain.slot else chain.slot)
-        orphans = self._free.close(slot)
+        orphans = self._close_free(slot)
         hopeless = [task for task in orphans[:1] if how is not None and self._blame(task)]
         orphans = orphans[len(hopeless) :]
         actions: list[Action] = [GiveUp(task, how) for task in hopeless]
-        if chain is not None:
+        if chain is not None and how is None and self._may_sleep(chain):
+            chain.is_asleep = True
+            actions += self._hire()
+        elif chain is not None:
             actions += self._revive(chain, how)
             if self.phase is Phase.FREE and chain.how_lost is None:
                 self._free.on[chain.slot] = {}
@@ -476,6 +481,8 @@ class Stream:
         """FREE once every chain was seen unmoved after its last unwatched task."""
         if self.phase is not Phase.ASKED or self._fingerprint is None:
             return []
+        if any(chain.second_slot is not None for chain in self._chains):
+            return []  # which of the two goes on is not known yet
         for number, chain in enumerate(self._chains):
             if chain.how_lost is not None or chain.point is None:
                 return []
@@ -517,19 +524,23 @@ class Stream:
         """
         owed, held = self._free.end()
         owed += more or ()
+        at_home = [task for chain in self._chains for task in chain.owed]
         first = {} if moved is None else dict([moved])
-        for task in owed:
+        for task in (*owed, *at_home):
             first[task.chain] = min(first.get(task.chain, task.id), task.id)
         stale = [t for t in held if t.id > first.get(t.chain, t.id)]
         for task in stale:
             self.reorder.drop(task.id)
-        owed += stale
+        ids_at_home = {task.id for task in at_home}
+        owed = [task for task in (*owed, *stale) if task.id not in ids_at_home]
         actions: list[Action] = [Kill(slot) for slot in sorted(self._extras)]
         self.phase, self.why_barred = Phase.BARRED, why
         self._extras = set()
         chain = None if dirty is None else self._chain_of(dirty)
         if chain is not None:
             actions += self._clean(chain)
+        for chain in self._chains:
+            actions += self._wake(chain)
         self._waiting = deque(sorted([*owed, *self._waiting], key=lambda task: task.id))
         return actions + self._send_away() + self._send_due()
 
@@ -556,7 +567,8 @@ class Stream:
         for chain in self._chains:
             self._forget_covered(chain)
         if self.phase in (Phase.ASKED, Phase.FREE):
-            return self._hire()
+            actions = [] if num_places else [a for c in self._chains for a in self._wake(c)]
+            return actions + self._dismiss(crowd) + self._hire()
         for chain in filter(None, map(self._chain_of, crowd)):
             chain.is_moving = not self.is_iterable
         return self._send_away()
@@ -592,31 +604,57 @@ class Stream:
         return actions + chain.replay(self._seeds)
 
     def _hire(self) -> list[Action]:
-        """As many workers for free-standing tasks as there are places, and no more."""
-        first = self.witness_slot + 1
-        away = [slot for slot in sorted(self._extras) if slot >= first]
-        actions = self._dismiss(away[self.num_places :])
-        if self.phase is Phase.BARRED:
-            return actions
+        """A worker for each place, chains' own among them: two would but share a CPU."""
+        if self.phase not in (Phase.ASKED, Phase.FREE):
+            return []
         if self._num_deaths_away >= MAX_DEATHS:  # with no answer between them: they all would
-            return actions
+            return []
+        first = self.witness_slot + 1
+        num_away = sum(slot >= first for slot in self._extras)
+        num_away += sum(chain.is_away and not chain.is_asleep for chain in self._chains)
         wanted = (slot for slot in itertools.count(first) if slot not in self._extras)
-        for slot in itertools.islice(wanted, max(self.num_places - len(away), 0)):
+        actions: list[Action] = []
+        for slot in itertools.islice(wanted, max(self.num_places - num_away, 0)):
             self._extras.add(slot)
             actions.append(Start(slot, must_greet=True, away=True))
             if self.phase is Phase.FREE:
                 self._free.on[slot] = {}
         return actions
 
-    def _dismiss(self, slots: list[int]) -> list[Action]:
-        actions: list[Action] = [Kill(slot) for slot in slots]
+    def _dismiss(self, slots: Iterable[int]) -> list[Action]:
+        """Workers that free-standing tasks can do without."""
+        actions: list[Action] = []
         orphans: list[Task] = []
         for slot in slots:
-            self._extras.discard(slot)
-            orphans += self._free.close(slot)
+            chain = self._chain_of(slot)
+            if slot in self._extras:
+                self._extras.discard(slot)
+            elif chain is not None and slot == chain.slot and self._may_sleep(chain):
+                chain.is_asleep = True
+            else:
+                continue
+            actions.append(Kill(slot))
+            orphans += self._close_free(slot)
         if self.phase is Phase.FREE and not self._free.on:
             return actions + self._bar("all its workers died", orphans)
         return actions + [self._ask_free(task) for task in orphans]
+
+    def _may_sleep(self, chain: Chain) -> bool:
+        """Whether its tasks are made without a worker of its own, and better so."""
+        is_needed = chain.num_owed or not any(slot != chain.slot for slot in self._free.on)
+        num_here = sum(not other.is_away for other in self._chains)
+        has_place = self.num_places > 0 and num_here >= self._num_to_keep
+        return self.phase is Phase.FREE and chain.is_away and has_place and not is_needed
+
+    def _wake(self, chain: Chain) -> list[Action]:
+        if not chain.is_asleep:
+            return []
+        chain.is_asleep = False
+        chain.is_away = chain.is_away and self.num_places > 0
+        self.num_replayed += chain.num_to_replay()
+        if self.phase is Phase.FREE:
+            self._free.on[chain.number] = {}
+        return chain.replay(self._seeds)
 
     def _free_slots(self) -> list[int]:
         """Where free-standing tasks may go: where others help, only some of this machine's."""
@@ -636,16 +674,18 @@ class Stream:
         """Ask a second worker, on another machine, for the batch that leaves next."""
         if not self.num_places or not self.may_hedge:
             return []
+        chain = self._chain_of(slot)
         if self.phase is Phase.FREE:
-            tasks = self._free.on.get(slot, {})
+            at_home = [] if chain is None else chain.owed  # since before tasks were free
+            asked = [*self._free.on.get(slot, {}).values(), *at_home]
+            task = next((task for task in asked if task.id == task_id), None)
             others = [other for other in self._free_slots() if other != slot]
-            if task_id not in tasks or not others or len(self._free.owed(task_id)) > 1:
+            if task is None or not others or self._num_asked(task) > 1:
                 return []
             self.num_hedged += 1
             self._free.late.add(slot)
-            return [Ask(self._free.ask(tasks[task_id], others), tasks[task_id], free=True)]
-        chain = self._chain_of(slot)
-        if chain is None or self.phase not in (Phase.HOME, Phase.BARRED):
+            return [Ask(self._free.ask(task, others), task, free=True)]
+        if chain is None:
             return []
         # What it covers is forgotten only where the state at iter() was seen not to move.
         is_portable = (
@@ -659,6 +699,17 @@ class Stream:
         self.num_hedged += 1
         second = chain.second_slot = chain.number + SECOND * (chain.slot < SECOND)
         return chain.replay_at(second, self._seeds, away=True)
+
+    def _num_asked(self, task: Task) -> int:
+        """Workers that owe a task, its chain's own among them."""
+        return len(self._free.owed(task.id)) + self._is_owed_at_home(task)
+
+    def _is_owed_at_home(self, task: Task) -> bool:
+        return any(task.id == owed.id for owed in self._chains[task.chain].owed)
+
+    def _close_free(self, slot: int) -> list[Task]:
+        """A slot is no more. The free-standing tasks that nobody owes now."""
+        return [task for task in self._free.close(slot) if not self._is_owed_at_home(task)]
 
     def _settle(self, chain: Chain, slot: int) -> list[Action]:
         """Of a chain's two workers this one goes on."""

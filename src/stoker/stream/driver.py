@@ -610,6 +610,7 @@ class Driver:
         how = away.wait_exit(slot, Deadline(EXIT_WAIT_S)) or Exit(slot, -1, -signal.SIGKILL)
         self._exits[slot] = how
         is_machine = bool(away.why_lost(slot))
+        self._hear_helpers()  # first that its place is gone, or another would be started there
         self._apply(Lost(slot, None if is_machine else how, away.was_given_back(slot)))
 
     def _hang_up(self, slot: int) -> None:

@@ -13,6 +13,7 @@ from stoker.scheduler.events import (
     GiveUp,
     Greeted,
     Kill,
+    Late,
     Lost,
     Offered,
     Refused,
@@ -34,12 +35,13 @@ class FakePoint:
     watch_s: float = 0.0
 
 
-def make(num_chains=2, num_slots=4, prefetch_factor=2):
+def make(num_chains=2, num_slots=4, prefetch_factor=2, may_hedge=False):
     return Stream(
         num_chains=num_chains,
         prefetch_factor=prefetch_factor,
         num_slots=num_slots,
         may_be_free=True,
+        may_hedge=may_hedge,
     )
 
 
@@ -389,3 +391,115 @@ def test_workers_that_die_one_after_another_on_other_machines_are_not_hired_for_
         hired = starts(stream.step(Lost(slot, "died")))
         assert hired == ([True] if k < MAX_DEATHS - 1 else [])
     assert starts(stream.step(Offered(2, 1, b"same"))) == []
+
+
+def test_a_batch_that_is_late_while_a_chain_is_watched_is_asked_of_a_second_worker():
+    stream = asked(may_hedge=True)  # 0 and 1 are held; 2 and 3 are owed
+    stream.step(Offered(2, 1, b"same"))
+    take_all(stream)
+    second = next(a.slot for a in stream.step(Late(0, 2, 1e6, 1.0)) if isinstance(a, Start))
+    for slot in range(stream.num_chains, stream.num_slots):
+        stream.step(Greeted(slot, b"same"))
+    stream.step(Arrived(1, 3, "batch"))
+    stream.step(Watched(1, FakePoint(3)))
+    assert stream.phase is Phase.ASKED  # for who knows which of the two lives
+    assert Kill(0) in stream.step(Arrived(second, 2, "batch"))
+    stream.step(Watched(0, FakePoint(2)))
+    assert stream.phase is Phase.FREE
+    assert {a.slot for a in fill(stream) if isinstance(a, Ask)} >= {1, second}
+
+
+def free_with_a_debt():
+    """As `free`, where the chains owe tasks 4 and 5, which they were asked for before."""
+    stream = asked(may_hedge=True)
+    stream.step(Offered(2, 1, b"same"))
+    take_all(stream)
+    assert home_ids(fill(stream), slot=0) == [4]
+    for slot in range(stream.num_chains, stream.num_slots):
+        stream.step(Greeted(slot, b"same"))
+    for task_id in (2, 3):
+        stream.step(Arrived(task_id % 2, task_id, "batch"))
+        stream.step(Watched(task_id % 2, FakePoint(task_id)))
+    assert stream.phase is Phase.FREE
+    take_all(stream)
+    assert stream.next_slot == 0
+    return stream
+
+
+def test_a_batch_owed_from_before_tasks_were_free_is_asked_of_another_worker_too():
+    stream = free_with_a_debt()
+    (ask,) = stream.step(Late(0, 4, 1.0, 1.0))
+    assert (ask.task.id, ask.free, ask.slot != 0) == (4, True, True)
+    assert stream.step(Late(0, 4, 2.0, 1.0)) == []
+    stream.step(Arrived(ask.slot, 4, "first", free=True))
+    assert stream.reorder.take() == (4, "first")
+    stream.step(Arrived(0, 4, "second"))
+    stream.step(Arrived(1, 5, "batch"))
+    assert stream.reorder.take() == (5, "batch")
+
+
+def test_a_batch_that_two_owe_is_made_at_home_once():
+    stream = free_with_a_debt()
+    (ask,) = stream.step(Late(0, 4, 1.0, 1.0))
+    actions = fill(stream) + stream.step(Refused(ask.slot, 4, "drew"))
+    assert stream.phase is Phase.BARRED
+    assert home_ids(actions, slot=0) == [6]
+
+
+def test_what_was_made_elsewhere_did_not_see_what_its_chain_still_owes():
+    """Task 4 may move the state that 6 depends on: nobody has seen it run."""
+    stream = free_with_a_debt()
+    asks = {a.task.id: a.slot for a in fill(stream)}
+    stream.step(Arrived(asks[6], 6, "elsewhere", free=True))
+    stream.step(Refused(asks[7], 7, "drew"))
+    stream.step(Arrived(0, 4, "batch"))
+    stream.step(Arrived(1, 5, "batch"))
+    assert [left[0] for left in iter(stream.reorder.take, None)] == [4, 5]
+
+
+def free_away():
+    """As `free`, with a chain and a worker for free-standing tasks on two machines."""
+    stream = make(num_slots=2)
+    fill(stream)
+    stream.step(Offered(2, 1, b"same"))
+    (chain,) = [chain for chain in stream._chains if chain.is_away]
+    for task_id in range(stream._next_id):
+        stream.step(Arrived(task_id % 2, task_id, "batch"))
+        stream.step(Watched(task_id % 2, FakePoint(task_id)))
+    take_all(stream)
+    fill(stream)
+    assert stream.phase is Phase.FREE
+    (extra,) = stream._extras
+    return stream, chain, extra
+
+
+def test_two_workers_share_no_place_while_tasks_are_free():
+    stream, chain, _ = free_away()
+    assert starts(stream.step(Offered(1, 1, b"same")) + stream.step(Lost(chain.slot, None))) == []
+    assert chain.slot not in {a.slot for a in fill(stream) if isinstance(a, Ask)}
+    assert starts(stream.step(Offered(2, 1, b"same"))) == [True]
+
+
+def test_a_worker_that_shares_its_place_goes_where_there_is_one():
+    stream, chain, extra = free_away()
+    for slot in (extra, chain.slot):
+        actions = stream.step(Offered(2, 1, b"same", (slot,)))
+        assert (Kill(slot) in actions, starts(actions)) == (True, [True])
+
+
+def test_a_chain_without_a_worker_gets_one_when_its_tasks_go_home():
+    stream, chain, extra = free_away()
+    stream.step(Offered(1, 1, b"same"))
+    stream.step(Lost(chain.slot, None))
+    owed = next(iter(stream._free.on[extra]))
+    (start,) = [a for a in stream.step(Refused(extra, owed, "drew")) if isinstance(a, Start)]
+    assert (start.slot, start.away) == (chain.number, True)
+
+
+def test_a_chain_without_a_worker_gets_one_here_when_no_place_is_left():
+    stream, chain, extra = free_away()
+    stream.step(Offered(1, 1, b"same"))
+    stream.step(Lost(chain.slot, None))
+    (start, *_) = stream.step(Offered(0, 1, b"same"))
+    assert (start.slot, start.away) == (chain.number, False)
+    assert chain.slot in {a.slot for a in stream.step(Lost(extra, None)) if isinstance(a, Ask)}
