@@ -47,6 +47,11 @@ def environment() -> str:
     return os.environ.get("IN_PROCESS", "")
 
 
+def hashed() -> int:
+    """Alike in all forks; on other machines (tests/away) only of a process that began with a seed."""
+    return 0 if "PYTHONHASHSEED" in os.environ else hash("a str")
+
+
 class Slow(Dataset):
     """Samples that take a while. `more(dataset, index)` is what is special about them."""
 
@@ -66,7 +71,7 @@ class Slow(Dataset):
         info = get_worker_info()
         where = (
             "none" if info is None else str(info.id),
-            hash("a str"),
+            hashed(),
             str(Path.cwd()),
             environment(),
         )

@@ -15,7 +15,7 @@ ARROWS = {
     "cli": {"proof", "cluster"},
     "intercept": {"spare", "stateful", "stream", "report", "order", "cluster", "proof", "plane"},
     "proof": {"report"},
-    "spare": {"scheduler", "stream", "worker", "order", "purity", "cluster", "wire"},
+    "spare": {"scheduler", "stream", "worker", "order", "purity", "cluster", "wire", "plane"},
     "stateful": {"stream", "worker", "wire"},
     "stream": {"scheduler", "order", "wire", "cluster", "worker", "plane"},
     "plane": {"worker", "wire", "cluster", "purity"},

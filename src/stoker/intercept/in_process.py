@@ -79,9 +79,13 @@ def make_iterator(loader: "DataLoader[Any]", record: "LoaderRecord") -> Any:
     def ended(usual: "Usual") -> None:
         known.usual = usual
 
+    fleet = run.fleet()
     options = InProcessOptions(
         num_slots=slots,
         num_cores=run.cores(),
+        fleet=fleet,
+        num_places=max(1, fleet.num_hosts) if fleet else 0,  # they may be on their way
+        may_hedge=not run.settings.no_hedge,
         arena_nbytes=machine_nbytes(),
         tell=tell,
         digest=batch_sha256,

@@ -129,6 +129,8 @@ class Meter:
         run.num_hedged += hedged
         if state.why_barred:
             self.note(f"kept to its chains: {state.why_barred}")
+        if state.why_not_away:
+            self.note(f"kept to this machine: {state.why_not_away}")
         self._seen = now
 
     def _show(self, now: float) -> None:

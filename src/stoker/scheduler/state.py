@@ -97,6 +97,7 @@ class Stream:
     max_deaths: int = MAX_DEATHS
     phase: Phase = Phase.HOME
     why_barred: str = ""
+    why_not_away: str = ""  # of tasks of a loader without workers
     num_lost: int = 0
     num_replayed: int = 0
     num_hedged: int = 0

@@ -1,12 +1,16 @@
 """What is made ahead for a loader without workers: step(event) -> actions.
 
-Every task stands alone, or they follow one another in one process (`is_sequence`). Nothing is
-asked twice: at the first surprise (a refusal, a failure, a death) that task and all later ones
-are given up, and the trainer makes them itself, as torch would have.
+Every task stands alone, or they follow one another in one process (`is_sequence`). Those that stand
+alone other machines make as well, where they have the job. At the first surprise here (a refusal, a
+failure, a death) that task and all later ones are given up, and the trainer makes them itself, as
+torch would have. At one elsewhere nobody elsewhere is asked again: what another machine lacks this
+one may have.
 
 Promise: batches leave in order, each once. Pure: no thread, clock, socket or torch.
 """
 
+import itertools
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,19 +26,27 @@ from stoker.scheduler.events import (
     Event,
     GiveUp,
     Greeted,
+    Kill,
+    Late,
     Lost,
+    Offered,
     Refused,
+    Start,
 )
+from stoker.scheduler.free import FreeTasks
 
 TASKS_PER_SLOT = 2  # as torch's prefetch_factor
+DIED = "a process that made its batches died"
 
 
 @dataclass(slots=True, kw_only=True)
 class Ahead:
-    """num_slots: workers. Has what a Driver asks of its state."""
+    """num_slots: workers of this machine; may_hedge: a batch that is late may be asked of a second
+    worker. Has what a Driver asks of its state."""
 
     num_slots: int
     is_sequence: bool = False
+    may_hedge: bool = False
     num_lost: int = 0
     num_replayed: int = 0
     num_hedged: int = 0
@@ -42,37 +54,38 @@ class Ahead:
     why_barred: str = ""  # a Stream's
     is_iterable: bool = False
     max_deaths: int = 1
+    why_not_away: str = ""  # other machines make batches no longer
     reorder: Reorder[Any] = field(default_factory=lambda: Reorder(0))
     _next_id: int = 0
-    _owed: list[dict[int, Task]] = field(init=False)  # by slot
+    _tasks: FreeTasks = field(init=False)
+    _num_local: int | None = None  # of this machine's workers, while others help; None: all
     _why_over: str = ""
     _is_closed: bool = False
 
     def __post_init__(self) -> None:
         assert self.num_slots == 1 or not self.is_sequence
-        self._owed = [{} for _ in range(self.num_slots)]
+        self._tasks = FreeTasks(range(self.num_slots))
 
     @property
     def num_chains(self) -> int:
-        """Workers to start at once: all."""
+        """Workers to start at once: all of this machine's."""
         return self.num_slots
 
     @property
     def wants_index(self) -> bool:
         """Whether one more index list should be drawn now."""
         num_in_flight = self._next_id - self.reorder.next_id
-        return not self._why_over and num_in_flight < TASKS_PER_SLOT * self.num_slots + 1
+        return not self._why_over and num_in_flight < TASKS_PER_SLOT * len(self._slots()) + 1
 
     @property
     def next_slot(self) -> int | None:
         """The slot that owes the batch that leaves next."""
-        wanted = self.reorder.next_id
-        return next((slot for slot, owed in enumerate(self._owed) if wanted in owed), None)
+        return next(iter(self._tasks.owed(self.reorder.next_id)), None)
 
     @property
     def num_usable(self) -> int:
         """Workers that could be at work at once."""
-        return self.num_slots
+        return 1 if self.is_sequence else sys.maxsize
 
     def slot_of(self, chain: int) -> int:
         """A worker's slot: its number."""
@@ -86,15 +99,18 @@ class Ahead:
             case Drawn(body):
                 return self._drawn(Task(self._next_id, 0, body))
             case Arrived(slot, task_id, batch):
-                if self._owed[slot].pop(task_id, None) is not None:
+                if self._tasks.answered(slot, task_id):
                     self.reorder.hold(task_id, batch)
                 return []
             case Refused(slot, task_id, why):
-                return self._give_up(why, task_id) if task_id in self._owed[slot] else []
-            case Lost(slot):
-                self.num_lost += 1
-                first = min(self._owed[slot], default=self._next_id)
-                return self._give_up("a process that made its batches died", first)
+                return self._refused(slot, task_id, why)
+            case Lost(slot, how, was_given_back):
+                self.num_lost += not was_given_back
+                return self._lost(slot, how)
+            case Offered(num_places, num_local, _, crowd):
+                return self._offered(num_places, num_local, crowd)
+            case Late(slot, task_id):
+                return self._late(slot, task_id)
             case Greeted():
                 return []
             case Closed():
@@ -103,31 +119,87 @@ class Ahead:
         raise BrokenGuarantee(f"{event!r} for a loader without workers")
 
     def taken(self, task_id: int) -> list[Action]:
+        self._tasks.taken(task_id)
         return []
 
     def forget(self) -> None:
         """What is in flight was made of a wrong guess: nobody wants it."""
-        for owed in self._owed:
-            owed.clear()
+        self._tasks.restart(0)
         for task_id in range(self.reorder.next_id, self._next_id):
             self.reorder.drop(task_id)
             self.reorder.skip(task_id)
 
     def _drawn(self, task: Task) -> list[Action]:
         self._next_id += 1
-        if self._why_over:
-            return [GiveUp(task, self._why_over)]
-        slot = min(range(self.num_slots), key=lambda s: len(self._owed[s]))
-        self._owed[slot][task.id] = task
-        return [Ask(slot, task, free=True)]
+        return [GiveUp(task, self._why_over)] if self._why_over else [self._ask(task)]
+
+    def _ask(self, task: Task) -> Ask:
+        return Ask(self._tasks.ask(task, self._slots()), task, free=True)
+
+    def _is_away(self, slot: int) -> bool:
+        return slot > self.num_slots  # between them is a Stream's witness
+
+    def _slots(self) -> list[int]:
+        """Who may be asked: where others help, only as many here as leave the loop its core."""
+        away = [slot for slot in self._tasks.on if self._is_away(slot)]
+        here = [slot for slot in self._tasks.on if not self._is_away(slot)]
+        return away + here[: self._num_local if away else None]
+
+    def _refused(self, slot: int, task_id: int, why: str) -> list[Action]:
+        if slot not in self._tasks.owed(task_id):
+            return []
+        return self._keep_here(why) if self._is_away(slot) else self._give_up(why, task_id)
+
+    def _lost(self, slot: int, how: Any) -> list[Action]:
+        orphans = self._tasks.close(slot)
+        if not self._is_away(slot):
+            first = min((task.id for task in orphans), default=self._next_id)
+            return self._give_up(DIED, first)
+        if how is not None:
+            return self._keep_here(f"{DIED} there") + self._ask_again(orphans)
+        return self._ask_again(orphans)
+
+    def _offered(self, num_places: int, num_local: int, crowd: tuple[int, ...]) -> list[Action]:
+        """A worker for each place; those that share one go where there is another."""
+        self._num_local = num_local
+        if self.is_sequence or self.why_not_away or self._why_over:
+            return []
+        actions = self._dismiss([slot for slot in crowd if slot in self._tasks.on])
+        away = {slot for slot in self._tasks.on if self._is_away(slot)}
+        unused = (slot for slot in itertools.count(self.num_slots + 1) if slot not in away)
+        for slot in itertools.islice(unused, max(num_places - len(away), 0)):
+            self._tasks.on[slot] = {}
+            actions.append(Start(slot, away=True))
+        return actions
+
+    def _keep_here(self, why: str) -> list[Action]:
+        self.why_not_away = why
+        return self._dismiss([slot for slot in self._tasks.on if self._is_away(slot)])
+
+    def _dismiss(self, slots: list[int]) -> list[Action]:
+        orphans = [task for slot in slots for task in self._tasks.close(slot)]
+        return [*(Kill(slot) for slot in slots), *self._ask_again(orphans)]
+
+    def _ask_again(self, orphans: list[Task]) -> list[Action]:
+        if orphans and not self._tasks.on:
+            return self._give_up(DIED, min(task.id for task in orphans))
+        return [self._ask(task) for task in orphans]
+
+    def _late(self, slot: int, task_id: int) -> list[Action]:
+        """Ask a second worker."""
+        task = self._tasks.on.get(slot, {}).get(task_id)
+        others = [other for other in self._slots() if other != slot]
+        may = self.may_hedge and any(map(self._is_away, self._tasks.on))
+        if not may or task is None or not others or len(self._tasks.owed(task_id)) > 1:
+            return []
+        self.num_hedged += 1
+        self._tasks.late.add(slot)
+        return [Ask(self._tasks.ask(task, others), task, free=True)]
 
     def _give_up(self, why: str, from_id: int) -> list[Action]:
         """The task and all later ones; what was made before it is good."""
         self._why_over = self._why_over or why
-        lost = [task for owed in self._owed for i, task in owed.items() if i >= from_id]
-        for owed in self._owed:
-            for task in lost:
-                owed.pop(task.id, None)
+        self._tasks.restart(from_id)
         for task_id in range(from_id, self._next_id):
             self.reorder.drop(task_id)
         return [GiveUp(Task(i, 0, b""), why) for i in range(from_id, self._next_id)]

@@ -30,6 +30,7 @@ from torch.utils.data.dataloader import DataLoader, _SingleProcessDataLoaderIter
 from stoker.clock import Deadline, now_s, thread_cpu_s
 from stoker.cluster.sizing import gain
 from stoker.order.plan import may_run_ahead
+from stoker.plane.fleet import Fleet
 from stoker.purity.fingerprint import Unwatchable
 from stoker.spare.ahead import Ahead
 from stoker.spare.evidence import SHORT_BATCH_S, TOO_LITTLE, Evidence, Usual
@@ -71,11 +72,15 @@ class _Look:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InProcessOptions:
-    """tell: called when it is known what becomes of the loader; digest: of a batch; ended: with
-    what will be usual."""
+    """num_slots, num_cores: of this machine; fleet: other machines, which may help, as so many
+    slots as `num_places`; tell: called when it is known what becomes of the loader; digest: of a
+    batch; ended: with what will be usual."""
 
     num_slots: int
     num_cores: int
+    fleet: Fleet | None
+    num_places: int
+    may_hedge: bool
     arena_nbytes: int
     tell: Callable[[Verdict], None]
     digest: Callable[[Any], str]
@@ -217,8 +222,8 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
             samples_draw=self._draws,
             loop_draws=loop_draws,
             num_left=self._num_left(),
-            num_slots=self._options.num_slots,
-            num_cores=self._options.num_cores,
+            num_slots=self._options.num_slots + self._options.num_places,
+            num_cores=self._options.num_cores + self._options.num_places,
         )
 
     def _surprise(self, batch: Any) -> str:
@@ -285,13 +290,16 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
 
         Returns why there are none, or "": the script, which asked for none, goes on.
         """
-        self._state = state = Ahead(num_slots=num_workers, is_sequence=self._draws)
+        self._state = state = Ahead(
+            num_slots=num_workers, is_sequence=self._draws, may_hedge=self._options.may_hedge
+        )
         try:
             self._driver = Driver(
                 state, self._job, multiprocessing.get_context("fork"),
                 processes=_processes(num_workers),
                 arena_nbytes=self._options.arena_nbytes,
                 held_limit_nbytes=-1,  # everything is copied: torch's tensors are ordinary memory
+                fleet=None if self._draws else self._options.fleet,
             )  # fmt: skip
         except OSError as error:
             return f"no process can be started: {error}"

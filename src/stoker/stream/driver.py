@@ -116,6 +116,7 @@ class State(Protocol):
     num_hedged: int
     max_held: int
     why_barred: str
+    why_not_away: str
     is_iterable: bool
     max_deaths: int
     reorder: Reorder[Any]

@@ -5,7 +5,20 @@ import dataclasses
 import pytest
 
 from stoker.errors import BrokenGuarantee
-from stoker.scheduler.events import Arrived, Ask, Closed, Drawn, GiveUp, Lost, Refused, Restarted
+from stoker.scheduler.events import (
+    Arrived,
+    Ask,
+    Closed,
+    Drawn,
+    GiveUp,
+    Kill,
+    Late,
+    Lost,
+    Offered,
+    Refused,
+    Restarted,
+    Start,
+)
 from stoker.spare.ahead import Ahead
 from stoker.spare.evidence import MIN_SAVED_S, Evidence
 
@@ -114,3 +127,77 @@ def test_what_cannot_be_is_our_bug_and_late_news_is_none():
         state.step(Restarted())
     state.step(Closed())
     assert state.step(Lost(0, "killed")) == []
+
+
+# -- other machines -------------------------------------------------------------------------------
+
+FIRST_AWAY = 3  # with two workers here
+
+
+def asked(actions):
+    return [(action.slot, action.task.id) for action in actions if isinstance(action, Ask)]
+
+
+def helped(num_places=2, num_local=2, **how):
+    """Two workers here, and some elsewhere: everything is asked for."""
+    state = Ahead(num_slots=2, **how)
+    started = state.step(Offered(num_places, num_local, b"same"))
+    assert started == [Start(FIRST_AWAY + k, away=True) for k in range(num_places)]
+    asks = []
+    while state.wants_index:
+        asks += state.step(Drawn(b"body"))
+    return state, dict(map(reversed, asked(asks)))
+
+
+def test_other_machines_make_them_too_and_leave_the_loop_its_core():
+    assert set(helped()[1].values()) == {0, 1, 3, 4}
+    assert set(helped(num_local=0)[1].values()) == {3, 4}
+    assert Ahead(num_slots=1, is_sequence=True).step(Offered(2, 1, b"same")) == []
+
+
+def test_what_a_lost_machine_owed_is_asked_again_and_the_next_machine_is_used():
+    state, slot_of = helped()
+    again = asked(state.step(Lost(3, None)))
+    assert [task_id for _, task_id in again] == [k for k, slot in slot_of.items() if slot == 3]
+    assert 3 not in {slot for slot, _ in again}
+    assert state.step(Offered(1, 2, b"same")) == []
+    assert state.step(Offered(2, 2, b"same")) == [Start(3, away=True)]
+
+
+@pytest.mark.parametrize(
+    "surprise", [Refused(3, 0, "it raises FileNotFoundError"), Lost(3, "exit 1")]
+)
+def test_a_surprise_elsewhere_keeps_the_batches_here(surprise):
+    state, slot_of = helped(num_local=0)
+    actions = state.step(surprise)
+    assert Kill(4) in actions and given_up(actions) == []
+    assert sorted(task for _, task in asked(actions)) == list(slot_of)
+    assert {slot for slot, _ in asked(actions)} == {0, 1}
+    assert state.step(Offered(5, 2, b"same")) == []
+    assert state.why_not_away
+
+
+def test_workers_that_share_a_place_go_where_there_is_another():
+    state, slot_of = helped()
+    actions = state.step(Offered(2, 2, b"same", (4,)))
+    assert Kill(4) in actions and Start(4, away=True) in actions
+    assert {task for _, task in asked(actions)} == {k for k, slot in slot_of.items() if slot == 4}
+
+
+def test_a_late_batch_is_asked_of_a_second_worker_once():
+    state, slot_of = helped(may_hedge=True)
+    ((slot, task_id),) = asked(state.step(Late(slot_of[0], 0, 1.0, 1.0)))
+    assert (task_id, slot != slot_of[0]) == (0, True)
+    assert state.step(Late(slot_of[0], 0, 2.0, 1.0)) == []
+    state.step(Arrived(slot, 0, "first"))
+    state.step(Arrived(slot_of[0], 0, "second"))
+    assert state.reorder.take() == (0, "first")
+    assert helped()[0].step(Late(slot_of[0], 0, 1.0, 1.0)) == []
+
+
+def test_when_nobody_is_left_the_trainer_makes_them():
+    state, slot_of = helped(num_local=0)
+    for slot in (0, 1):
+        assert given_up(state.step(Lost(slot, "killed"))) == []
+    assert given_up(state.step(Lost(3, None))) == []
+    assert given_up(state.step(Lost(4, None))) == list(slot_of)
