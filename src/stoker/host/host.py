@@ -12,7 +12,6 @@ import functools
 import itertools
 import json
 import os
-import select
 import signal
 import sys
 from collections.abc import Callable
@@ -32,10 +31,10 @@ from stoker.plane.relay import Outlet
 from stoker.plane.ship import Manifest
 from stoker.wire.channel import Channel, ConnectionLost
 from stoker.wire.lossless import Encoder, warm
+from stoker.wire.slabs import ARENA_NBYTES
+from stoker.wire.watch import Watch
 
 DIAL_S = 10.0
-# Address space of one worker's arena. Only touched pages exist, but a process has 128 TiB for all.
-ARENA_NBYTES = 64 << 30
 # A stopped worker is given this long to be continued before it is taken for lost.
 STOPPED_S = 1.5
 TEXT_NBYTES = 64 << 10  # what a pipe holds
@@ -76,16 +75,14 @@ class Host:
         self._guests: dict[int, Guest] = {}
         self._is_ready: set[int] = set()
         self._lanes: dict[int, _Lane] = {}
-        self._poll = select.poll()
-        self._handlers: dict[int, Callable[[], None]] = {}
+        self._watch = Watch()
         self._heard_s = self._spoke_s = now_s()
         self._num_heard_nbytes = 0
         self._has_unread = False
-        self._unsent: set[int] = set()  # descriptors on which room is waited for
         self._printed: dict[int, dict[int, int]] = {}  # by job: pipes, and where they lead
         self._flow = Flow(self._tell_printed, node)
         self._node = make_node(
-            Needs(self._watch, self._unwatch, self._ask, self._begin, self._refuse)
+            Needs(self._watch.add, self._watch.remove, self._ask, self._begin, self._refuse)
         )
         os.register_at_fork(after_in_child=self._abandon)
 
@@ -108,15 +105,12 @@ class Host:
 
         parent: file descriptor that ends with whoever started this host, or gives it back.
         """
-        self._watch(self._link.fileno(), self._hear)
-        self._watch(parent, self._leave)
+        self._watch.add(self._link.fileno(), self._hear)
+        self._watch.add(parent, self._leave)
         try:
             while now_s() - self._heard_s < LOST_S:
-                self._watch_unsent()
-                events = self._poll.poll(0 if self._has_unread else BEAT_S * 500)
-                for fd, handler in [(fd, self._handlers[fd]) for fd, _ in events]:
-                    if self._handlers.get(fd) is handler:  # else it is another's number by now
-                        handler()
+                self._watch.look_for_room([self._link, *self._channels()])
+                self._watch.wait(0 if self._has_unread else BEAT_S / 2)
                 if self._has_unread:  # TLS may hold it: nothing is left in the socket
                     self._hear()
                 self._look_around()
@@ -129,24 +123,8 @@ class Host:
                 guest.close()
         return 1
 
-    def _watch(self, fd: int, handler: Callable[[], None]) -> None:
-        self._poll.register(fd, select.POLLIN)
-        self._handlers[fd] = handler
-
-    def _unwatch(self, fd: int) -> None:
-        self._poll.unregister(fd)
-        del self._handlers[fd]
-        self._unsent.discard(fd)
-
-    def _watch_unsent(self) -> None:
-        """Wait for room only where something waits to be sent."""
-        ends: list[Link | Channel] = [self._link]
-        ends += [lane.outlet.channel for lane in self._lanes.values() if not lane.is_leaving]
-        for end in ends:
-            fd, has_unsent = end.fileno(), end.has_unsent
-            if has_unsent != (fd in self._unsent):
-                self._poll.modify(fd, select.POLLIN | (select.POLLOUT if has_unsent else 0))
-                (self._unsent.add if has_unsent else self._unsent.discard)(fd)
+    def _channels(self) -> list[Channel]:
+        return [lane.outlet.channel for lane in self._lanes.values() if not lane.is_leaving]
 
     def _leave(self) -> None:
         raise _Leave
@@ -230,9 +208,9 @@ class Host:
         self._printed[number] = guest.printed_fds
         for fd in guest.printed_fds:
             os.set_blocking(fd, False)
-            self._watch(fd, functools.partial(self._hear_printed, number, fd))
-        self._watch(guest.fileno(), functools.partial(self._told, number))
-        self._watch(guest.template.fileno(), functools.partial(self._hear_template, number))
+            self._watch.add(fd, functools.partial(self._hear_printed, number, fd))
+        self._watch.add(guest.fileno(), functools.partial(self._told, number))
+        self._watch.add(guest.template.fileno(), functools.partial(self._hear_template, number))
 
     def _hear_printed(self, number: int, fd: int) -> None:
         """What a job's processes have printed so far: no more than the pipe holds."""
@@ -244,7 +222,7 @@ class Host:
         if text:
             self._flow.take(pipes[fd], text)
             return
-        self._unwatch(fd)
+        self._watch.remove(fd)
         os.close(fd)
         del pipes[fd]
         if not pipes:
@@ -256,7 +234,7 @@ class Host:
     def _told(self, number: int) -> None:
         """A job's process has unpacked it, or could not."""
         guest = self._guests[number]
-        self._unwatch(guest.fileno())
+        self._watch.remove(guest.fileno())
         why = guest.wait_ready()
         if why:
             self._refuse(number, why)
@@ -267,10 +245,10 @@ class Host:
         self._manifests.pop(number, None)
         guest = self._guests.pop(number, None)
         if guest is not None:
-            if guest.fileno() in self._handlers:
-                self._unwatch(guest.fileno())
-            if guest.template.fileno() in self._handlers:
-                self._unwatch(guest.template.fileno())
+            if guest.fileno() in self._watch:
+                self._watch.remove(guest.fileno())
+            if guest.template.fileno() in self._watch:
+                self._watch.remove(guest.template.fileno())
             guest.close()
         for lane in [lane for lane in self._lanes.values() if lane.job == number]:
             self._hang_up(lane)
@@ -291,7 +269,7 @@ class Host:
             return
         outlet = Outlet(number, channel, arena, self._link, self._encoder)
         lane = self._lanes[number] = _Lane(outlet, job)
-        self._watch(channel.fileno(), functools.partial(self._pump, lane))
+        self._watch.add(channel.fileno(), functools.partial(self._pump, lane))
 
     def _pump(self, lane: _Lane) -> None:
         for fd in tuple(self._printed.get(lane.job, ())):  # before the batch that it belongs to
@@ -318,14 +296,14 @@ class Host:
                 words = (how.pid, how.code) if how is not None else (lane.pid, -signal.SIGKILL)
                 self._say(Word.ENDED, lane.outlet.lane, json.dumps(words).encode())
                 del self._lanes[lane.outlet.lane]
-        if is_gone and fd in self._handlers:
-            self._unwatch(fd)
+        if is_gone and fd in self._watch:
+            self._watch.remove(fd)
             self._say(Word.CANNOT, job, b"its process has ended")
 
     def _hang_up(self, lane: _Lane) -> None:
         if not lane.is_leaving:
             lane.is_leaving = True
-            self._unwatch(lane.outlet.channel.fileno())
+            self._watch.remove(lane.outlet.channel.fileno())
             lane.outlet.channel.close()
 
 

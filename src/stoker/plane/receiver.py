@@ -13,7 +13,6 @@ import json
 import mmap
 import os
 import queue
-import select
 import signal
 import socket
 import threading
@@ -32,6 +31,7 @@ from stoker.plane.printed import STDERR, STDOUT, Printer
 from stoker.plane.relay import Inlet
 from stoker.wire.channel import Channel, ConnectionLost
 from stoker.wire.slabs import Arena
+from stoker.wire.watch import Watch
 
 IDLE_S = 120.0  # without a batch, after which hosts that the loop asked for are given back
 ANYWHERE = ("0.0.0.0", "::")  # every interface: hosts must be told one
@@ -87,15 +87,13 @@ class Receiver:
         self._door = Door(settings, self._post, self._welcome, lambda text: self._say("note", text))
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
-        self._poll = select.poll()
-        self._handlers: dict[int, Callable[[], None]] = {}
+        self._watch = Watch()
         self._hosts: dict[int, _Host] = {}
         self._jobs: dict[int, _Job] = {}
         self._lanes: dict[int, _Lane] = {}
         self._arenas: dict[int, Arena] = {}
         self._next_lane = 0
         self._spoke_s = self._published_s = now_s()
-        self._unsent: set[int] = set()
         self._unsaid: deque[bytes] = deque()  # to the trainer
         self._engine: Engine | None = None  # once it is connected; of it only `want` is ours
         self._num_wanted: int | None = None  # hosts, by the trainer's own rate
@@ -113,27 +111,24 @@ class Receiver:
             os._exit(70)
 
     def _serve(self) -> None:
-        self._watch(self._control.fileno(), self._hear_trainer)
-        self._watch(self._wake_fd, self._hear_threads)
+        self._watch.add(self._control.fileno(), self._hear_trainer)
+        self._watch.add(self._wake_fd, self._hear_threads)
         while True:
-            self._watch_unsent()
-            for fd, _ in self._poll.poll(BEAT_S * 500):
-                handler = self._handlers.get(fd)
-                if handler is not None:
-                    handler()
+            self._send_rest()
+            self._watch.wait(BEAT_S / 2)
             self._look_around()
 
-    def _watch(self, fd: int, handler: Callable[[], None]) -> None:
-        self._poll.register(fd, select.POLLIN)
-        self._handlers[fd] = handler
+    @property
+    def has_unsent(self) -> bool:
+        """To the trainer."""
+        return bool(self._unsaid)
 
-    def _unwatch(self, fd: int) -> None:
-        self._poll.unregister(fd)
-        del self._handlers[fd]
-        self._unsent.discard(fd)
+    def fileno(self) -> int:
+        """Of the control socket."""
+        return self._control.fileno()
 
-    def _watch_unsent(self) -> None:
-        """Wait for room only where something waits to be sent."""
+    def _send_rest(self) -> None:
+        """To whomever something waits to be sent, as far as there is room."""
         if self._unsaid:
             self._say_rest()
         ends: list[Any] = [host.link for host in self._hosts.values()]
@@ -141,11 +136,7 @@ class Receiver:
         for end in ends:
             if end.has_unsent:
                 end.flush()
-        unsent = [(end.fileno(), end.has_unsent) for end in ends]
-        for fd, has_unsent in [*unsent, (self._control.fileno(), bool(self._unsaid))]:
-            if has_unsent != (fd in self._unsent):
-                self._poll.modify(fd, select.POLLIN | (select.POLLOUT if has_unsent else 0))
-                (self._unsent.add if has_unsent else self._unsent.discard)(fd)
+        self._watch.look_for_room([self, *ends])
 
     def _look_around(self) -> None:
         now = now_s()
@@ -164,7 +155,7 @@ class Receiver:
             self._publish(now)
             if self._is_full:
                 self._is_full = False
-                self._watch(self._door.fileno(), self._accept)
+                self._watch.add(self._door.fileno(), self._accept)
         if not self._is_idle and now - self._worked_s > IDLE_S:
             self._is_idle = True
             self._want()
@@ -226,7 +217,7 @@ class Receiver:
             bound = self._settings["bind"] or engine.address_of_trainer()
             dialled = engine.address_of_trainer() if bound in ANYWHERE else bound
             way = self._door.open(bound, dialled)
-            self._post(lambda: self._watch(self._door.fileno(), self._accept))
+            self._post(lambda: self._watch.add(self._door.fileno(), self._accept))
             self._post(lambda: self._connected(engine))
             engine.run(
                 way,
@@ -239,7 +230,7 @@ class Receiver:
 
     def _accept(self) -> None:
         if not self._door.accept():  # it would be tried again at once
-            self._unwatch(self._door.fileno())
+            self._watch.remove(self._door.fileno())
             self._is_full = True
 
     # -- hosts -----------------------------------------------------------------------------------
@@ -249,7 +240,7 @@ class Receiver:
         host = _Host(link, name, node, now_s())
         link.room = lambda message: self._room(host, message)
         self._hosts[link.fileno()] = host
-        self._watch(link.fileno(), lambda: self._hear_host(host))
+        self._watch.add(link.fileno(), lambda: self._hear_host(host))
         for job in self._jobs.values():
             if job.manifest:
                 link.send(Word.JOB, job.number, job.manifest)
@@ -302,7 +293,7 @@ class Receiver:
         self._do_posted()  # the engine may have said just now that it is given back
         if self._hosts.pop(host.link.fileno(), None) is None:
             return
-        self._unwatch(host.link.fileno())
+        self._watch.remove(host.link.fileno())
         for job in self._jobs.values():
             if host in job.ready:
                 job.ready.discard(host)
@@ -332,7 +323,7 @@ class Receiver:
             lane.is_wanted = False
             del self._lanes[lane.inlet.lane]
             lane.host.link.drop_body(lane.inlet.lane)
-            self._unwatch(lane.inlet.channel.fileno())
+            self._watch.remove(lane.inlet.channel.fileno())
             lane.inlet.channel.close()
 
     # -- what the trainer says ---------------------------------------------------------------------
@@ -416,7 +407,7 @@ class Receiver:
         lane = _Lane(inlet, host, number, slot, life)
         self._lanes[inlet.lane] = host.lanes[inlet.lane] = lane
         host.link.send(Word.START, inlet.lane, json.dumps((number, slot)).encode())
-        self._watch(channel.fileno(), lambda: self._pump(lane))
+        self._watch.add(channel.fileno(), lambda: self._pump(lane))
 
     def _on_drop(self, arena_id: int) -> None:
         """The trainer has given an arena up; no lane has it."""

@@ -61,9 +61,7 @@ EXIT_WAIT_S = 5.0
 # Workers beyond the cores are forked after the first batch, for which every fork competes, or
 # after this long, for then it is waiting that makes a batch. Measured: benchmarks/epoch_gap.py
 REST_AFTER_S = 0.05
-# What came from other machines lies here alone, and fresh memory is touched once: the next task may
-# tell of it, a send less for each batch.
-AWAY_AT_ONCE_NBYTES = 64 << 20
+HEAR_EVERY_S = 0.02  # of other machines, by a loop that never waits
 HERE_S = 1e-4  # what poll() takes at most where something has come already
 SILENT_MS = int(SILENT_S * 1000)
 
@@ -108,7 +106,7 @@ class DriverStats:
 
 
 class State(Protocol):
-    """Whoever decides: `stream.state.Stream`, or `spare.ahead.Ahead`."""
+    """Whoever decides: `scheduler.state.Stream`, or `spare.ahead.Ahead`."""
 
     num_slots: int
     num_lost: int
@@ -180,6 +178,7 @@ class Driver:
         self._bodies: dict[int, bytes] = {}  # index lists of the tasks that are owed
         self._poll = select.poll()
         self._slot_of_fd: dict[int, int] = {}
+        self._unsent: set[Channel] = set()
         is_forked = context.get_start_method() == "fork"
         pool = forks.pool
         self._arena_nbytes = arena_nbytes
@@ -198,6 +197,7 @@ class Driver:
                 state.max_deaths = 1
         self.why_no_replacement = self._template.why_no_replacement
         self._helpers: Helpers | None = None
+        self._heard_s = 0.0  # when they were asked for news
         if fleet is not None and not fleet.is_gone and isinstance(self._template, Template):
             self._helpers = Helpers(fleet, self._template)
         if self._helpers is not None:
@@ -240,8 +240,9 @@ class Driver:
         self._tell_returned()
         if self._helpers is not None:
             self._helpers.work.ended()
-            self._helpers.size(self.state.num_usable)
-            self._hear_helpers()
+            if now_s() - self._heard_s > HEAR_EVERY_S:
+                self._helpers.size(self.state.num_usable)
+                self._hear_helpers()
         if self.prepare is not None:
             self.receive_ready()
         if self._rest_deadline is not None:
@@ -377,12 +378,11 @@ class Driver:
         slot = self.state.next_slot
         if slot is not None and self._receive_from(slot):
             return True
-        for channel in self._channels.values():
-            if channel.has_unsent:
-                channel.flush()
-                self._poll.modify(
-                    channel, select.POLLIN | (select.POLLOUT if channel.has_unsent else 0)
-                )
+        for channel in tuple(self._unsent):
+            channel.flush()
+            if not channel.has_unsent:
+                self._unsent.discard(channel)
+                self._poll.modify(channel, select.POLLIN)
         left_ms = deadline.left_ms()
         if self._helpers is not None and not self._helpers.is_gone():
             left_ms = SILENT_MS if left_ms is None else min(left_ms, SILENT_MS)
@@ -391,10 +391,11 @@ class Driver:
         self._is_awaiting = now_s() - began_s > HERE_S
         for fd, _ in ready:
             self._receive_all_from(self._slot_of_fd.get(fd))
+            if self._helpers is not None and fd == self._helpers.fd:
+                self._hear_helpers()
         self._is_awaiting = False
-        if self._helpers is not None:
-            if not ready and left_ms == SILENT_MS:
-                self._helpers.end_silent()
+        if self._helpers is not None and not ready and left_ms == SILENT_MS:
+            self._helpers.end_silent()
             self._hear_helpers()
         return bool(ready) or not deadline.is_over()
 
@@ -402,6 +403,7 @@ class Driver:
         """Places on other machines that came or went, and what this one can spare."""
         helpers = self._helpers
         assert helpers is not None
+        self._heard_s = now_s()
         if helpers.is_gone() and helpers.fd >= 0:
             self._poll.unregister(helpers.fd)
             helpers.fd = -1
@@ -410,9 +412,11 @@ class Driver:
             self._apply(offer)
 
     def _receive_all_from(self, slot: int | None) -> None:
-        """Every frame that has come: poll() does not see what a channel has read already."""
+        """Every frame that has come."""
         while slot is not None and self._receive_from(slot):
-            continue
+            channel = self._channels.get(slot)
+            if channel is None or not channel.has_unread:
+                return  # if there is more, poll() will tell
 
     def _receive_from(self, slot: int) -> bool:
         """One frame of a slot, or its end. False when nothing has come."""
@@ -538,23 +542,29 @@ class Driver:
             blob_nbytes=len(task.body),
             extra_nbytes=len(extra),
         )
-        channel.send(head, task.body, extra)
+        self._say(channel, head, task.body, extra)
 
     def _send(self, slot: int, kind: Kind, extra: bytes, task_id: int = -1, flags: int = 0) -> None:
         channel = self._channels.get(slot)
         if channel is not None:  # else it is being lost: the loss asks again
             head = pack(kind, flags=flags, task_id=task_id, extra_nbytes=len(extra))
-            channel.send(head, extra)
+            self._say(channel, head, extra)
+
+    def _say(self, channel: Channel, *parts: bytes | memoryview) -> None:
+        channel.send(*parts)
+        if channel.has_unsent and channel not in self._unsent:
+            self._unsent.add(channel)
+            self._poll.modify(channel, select.POLLIN | select.POLLOUT)
 
     def _tell_returned(self) -> None:
-        for slot, channel in self._channels.items():
+        """Not those of other machines, whose fresh memory is touched once: the next task tells."""
+        away: set[int] = set() if self._helpers is None else self._helpers.slots
+        for slot in self._channels.keys() - away:
             lender = self._lenders[slot]
-            is_away = self._helpers is not None and slot in self._helpers.slots
-            at_once_nbytes = AWAY_AT_ONCE_NBYTES if is_away else AT_ONCE_NBYTES
-            returned = lender.take_returned(at_once_nbytes) if lender is not None else []
+            returned = lender.take_returned(AT_ONCE_NBYTES) if lender is not None else []
             if returned:
                 extra = _packed(returned)
-                channel.send(pack(Kind.RETURNED, extra_nbytes=len(extra)), extra)
+                self._say(self._channels[slot], pack(Kind.RETURNED, extra_nbytes=len(extra)), extra)
 
     def _start(self, start: Start) -> None:
         lender: Lender | None
@@ -572,7 +582,7 @@ class Driver:
             lender.take_returned()  # the new worker has never heard of them
         lent = lender.lent() if lender is not None else []
         extra = pack_begin(lent, pickle.dumps((start.point, start.must_greet)))
-        channel.send(pack(Kind.BEGIN, extra_nbytes=len(extra)), extra)
+        self._say(channel, pack(Kind.BEGIN, extra_nbytes=len(extra)), extra)
 
     def _local_lender(self, slot: int) -> Lender | None:
         return self._local_lenders[slot] if slot < len(self._local_lenders) else None
@@ -616,6 +626,7 @@ class Driver:
 
     def _hang_up(self, slot: int) -> None:
         channel = self._channels.pop(slot)
+        self._unsent.discard(channel)
         self._poll.unregister(channel)
         del self._slot_of_fd[channel.fileno()]
         channel.close()

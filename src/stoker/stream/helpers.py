@@ -13,10 +13,8 @@ from stoker.scheduler.demand import Demand
 from stoker.scheduler.events import Offered
 from stoker.scheduler.late import Lateness
 from stoker.stream import forks
-from stoker.wire.slabs import Lender
+from stoker.wire.slabs import ARENA_NBYTES, Lender
 
-# Address space of one worker's arena. Only touched pages exist, but a process has 128 TiB for all.
-ARENA_NBYTES = 64 << 30
 SHIPPER = 1 << 20  # the template's slot of the process that packs the job
 # What the loop uses is told again after this much of its own work.
 MEASURE_S = 1.0

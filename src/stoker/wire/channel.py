@@ -50,6 +50,11 @@ class Channel:
     def has_unsent(self) -> bool:
         return bool(self._outbox)
 
+    @property
+    def has_unread(self) -> bool:
+        """More has been received than was given: poll() does not see it."""
+        return self._end > self._start
+
     def send(self, *parts: Buffer) -> None:
         """Queue the parts of one frame and send what the socket takes now.
 

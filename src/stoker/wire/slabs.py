@@ -23,6 +23,10 @@ from stoker.wire.extents import Extents
 # Measured: benchmarks/memory.py, benchmarks/tokens.py
 AT_ONCE_NBYTES = 1 << 20
 
+# Address space of an arena of a worker on another machine, at either end. Only touched pages exist,
+# but a process has 128 TiB for all.
+ARENA_NBYTES = 64 << 30
+
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Linux; named in mmap from Python 3.13 on
 
 

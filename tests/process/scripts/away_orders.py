@@ -4,6 +4,7 @@ open NAME KIND NUM_BATCHES   iter() of a new loader
 hosts NAME N                 wait until N hosts have unpacked its job
 fewer NAME N                 wait until no more than N hosts have
 take NAME N                  N more batches; tells how many hosts made so far
+longest NAME N               N more batches; tells the longest wait for one, in seconds
 until_away NAME N            batches until hosts have made N in all
 hang NAME                    the next sample on a host is not given before the file `go` is written
 pace NAME N STEP_MS          batches, each with a step of that length, until there are N hosts
@@ -37,6 +38,7 @@ BATCH = 4
 WORKERS = 4
 FOLDER = os.environ["HOME"]  # of this test
 SAMPLE_S = 0.008  # of waiting, as for storage
+SLOW_SAMPLE_S = 0.2
 
 
 class Draws(Dataset):
@@ -80,6 +82,20 @@ class Waits(Draws):
     def __getitem__(self, index):
         time.sleep(4 * SAMPLE_S)
         return index, torch.zeros(1)
+
+
+class Slow(Draws):
+    """Drawn, and long in the making."""
+
+    def __getitem__(self, index):
+        time.sleep(SLOW_SAMPLE_S)
+        return super().__getitem__(index)
+
+
+class SlowFree(Waits):
+    def __getitem__(self, index):
+        time.sleep(SLOW_SAMPLE_S)
+        return super().__getitem__(index)
 
 
 class Stream(IterableDataset):
@@ -135,6 +151,8 @@ KINDS = {
     "nothing": Nothing,
     "iterable": Stream,
     "waits": Waits,
+    "slow": Slow,
+    "slow-free": SlowFree,
     "hangs": Hangs,
     "hangs-free": HangsFree,
     "dies": DiesOnHosts,
@@ -155,6 +173,14 @@ class Epoch:
     def take(self, num):
         for _ in range(num):
             self.add(next(self.iterator))
+
+    def longest(self, num):
+        longest_s = 0.0
+        for _ in range(num):
+            began_s = time.monotonic()
+            self.take(1)
+            longest_s = max(longest_s, time.monotonic() - began_s)
+        return longest_s
 
     def add(self, batch):
         index, values = batch

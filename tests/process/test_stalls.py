@@ -1,0 +1,80 @@
+"""How long a loop waits for what a fault took: two batch times, and until the fault is known.
+
+Of portable jobs (docs/architecture.md, the ladder), whose workers on other machines are killed and
+stopped at moments that a seed draws.
+"""
+
+import os
+import random
+import signal
+
+import pytest
+
+from tests.process.test_away import (
+    AWAY,
+    Trainer,
+    chains,
+    children,
+    hosts,
+    kill,
+    nothing_is_left_behind,
+    trainer,
+)
+
+__all__ = ["nothing_is_left_behind"]
+
+KINDS = ("slow", "slow-free")
+NUM_BATCHES = 72
+BATCH_S = {"slow": 4 * 0.208, "slow-free": 4 * 0.232}  # a worker; see scripts/away_orders.py
+DEAD_KNOWN_S, STOPPED_KNOWN_S = 0.2, 3.0  # docs/guarantees.md, G5
+NUM_FAULTS = 3
+SEED = 7
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    with trainer(tmp_path_factory.mktemp("plain"), []) as one:
+        return {kind: opened(one, kind, 0).order(f"rest {kind}") for kind in KINDS}
+
+
+def opened(one: Trainer, kind: str, num_hosts: int) -> Trainer:
+    one.order(f"open {kind} {kind} {NUM_BATCHES}")
+    one.order(f"hosts {kind} {num_hosts}")
+    return one
+
+
+def stop(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+
+
+def busy_hosts(running):
+    return [host for host in hosts(running) if any(children(job) for job in children(host))]
+
+
+FAULTS = {
+    "a worker is killed": (chains, kill, DEAD_KNOWN_S),
+    "a host is killed": (busy_hosts, kill, DEAD_KNOWN_S),
+    "a worker is stopped": (chains, stop, STOPPED_KNOWN_S),
+    "a host is stopped": (busy_hosts, stop, STOPPED_KNOWN_S),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fault_stalls_the_loop_for_two_batches_and_until_it_is_known(
+    plain, tmp_path, kind, fault
+):
+    victims, harm, known_s = FAULTS[fault]
+    rng = random.Random(SEED)
+    with trainer(tmp_path, AWAY) as one:
+        opened(one, kind, 3)
+        one.order(f"take {kind} 16")
+        one.order(f"until_away {kind} 8")
+        stalls_s = []
+        for _ in range(NUM_FAULTS):
+            one.order(f"take {kind} {rng.randint(1, 4)}")
+            harm(rng.choice(victims(one.running)))
+            stalls_s.append(float(one.order(f"longest {kind} 8")))
+        assert one.order(f"rest {kind}") == plain[kind]
+        assert one.end().returncode == 0
+    assert max(stalls_s) <= 2 * BATCH_S[kind] + known_s, stalls_s
