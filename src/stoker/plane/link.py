@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import xxhash
 
+from stoker.clock import thread_cpu_s
 from stoker.wire.channel import Buffer, ConnectionLost
 
 # A peer that is well says something this often; one that was not heard for LOST_S is lost.
@@ -36,6 +37,8 @@ ENVELOPE_NBYTES = _FIELDS.size + _SUM.size
 # A piece is hashed right after the socket copied it, while it lies in the cache.
 # Measured: benchmarks/ingest.py
 PIECE_NBYTES = 512 * 1024
+TIMED_NBYTES = 64 * 1024  # at least, to know what a byte takes
+MEAN_OF = 16  # such sends, the latest count most
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -111,6 +114,7 @@ class Link:
         self._scrap = memoryview(b"")  # where bodies go that nobody wants
         self._num_unwanted_nbytes = 0  # of the body that is coming, beside what is in _wanted
         self.num_received_nbytes = self.num_sent_nbytes = 0
+        self._handling_s = 0.0  # CPU time that a byte takes to send
         self.pause_at_nbytes: float = math.inf  # received: for now no more is, whatever has come
         self._expect_envelope()
 
@@ -118,12 +122,14 @@ class Link:
         return self._socket.fileno()
 
     def nbytes_per_s(self) -> float | None:
-        """How fast the way has been of late, as the kernel sees it; None: it does not know yet.
+        """How fast bytes have been of late: on the way, as the kernel sees it, and through the hands
+        of this end and the other, which encrypt and copy alike; None: nobody knows yet.
 
         Source: linux/tcp.h, struct tcp_info, tcpi_delivery_rate.
         """
         info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 168)
-        return (struct.unpack_from("<Q", info, 160)[0] or None) if len(info) == 168 else None
+        on_the_way = struct.unpack_from("<Q", info, 160)[0] if len(info) == 168 else 0
+        return 1 / (1 / on_the_way + 2 * self._handling_s) if on_the_way else None
 
     # -- out -----------------------------------------------------------------------------------
 
@@ -151,13 +157,20 @@ class Link:
 
     def flush(self) -> None:
         """Send what the socket takes now. A lost peer is noticed by `receive_nowait`."""
+        if not self._outbox:
+            return
+        began_s, num_before = thread_cpu_s(), self.num_sent_nbytes
         try:
             while self._outbox:
                 self._send_some(self._outbox[0])
         except _WOULD_BLOCK:
-            return
+            pass
         except OSError:
             self._outbox.clear()
+        nbytes = self.num_sent_nbytes - num_before
+        if nbytes >= TIMED_NBYTES:  # else it says more of calls than of bytes
+            handling_s = (thread_cpu_s() - began_s) / nbytes
+            self._handling_s += (handling_s - self._handling_s) / MEAN_OF
 
     def _send_some(self, sending: _Sending) -> None:
         if sending.parts:

@@ -1,5 +1,8 @@
 """A link's messages: where bodies land, what is refused, and any cut of the stream."""
 
+import socket
+import struct
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -198,6 +201,23 @@ def test_a_closed_link_keeps_nothing_to_send():
     assert link.has_unsent
     link.close()
     assert not link.has_unsent and not sink.is_open and not sent
+
+
+def test_a_link_is_as_fast_as_its_way_and_the_hands_at_both_ends():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        there = Link(socket.create_connection(server.getsockname()))
+        here = Link(server.accept()[0], lambda message: None)
+    there.send(1, 0, b"", [bytes(64 << 20)])
+    while here.num_received_nbytes < 64 << 20:
+        here.receive_nowait()
+        there.flush()
+    info = there._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 168)
+    (on_the_way,) = struct.unpack_from("<Q", info, 160)
+    handled_s = 2 * there._handling_s
+    assert 0 < handled_s < 1e-7  # a byte
+    assert there.nbytes_per_s() == pytest.approx(1 / (1 / on_the_way + handled_s))
+    there.close()
+    here.close()
 
 
 def test_the_format_is_the_one_that_is_written_down():
