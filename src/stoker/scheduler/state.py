@@ -244,8 +244,10 @@ class Stream:
 
         Source: torch/utils/data/dataloader.py `_try_put_index`, 2.13.
         """
-        num_living = sum(not chain.is_over for chain in self._chains)
-        num_enough = self.prefetch_factor * self.num_chains // num_living
+        num_enough = sys.maxsize
+        if not self.in_order:
+            num_living = sum(not chain.is_over for chain in self._chains)
+            num_enough = self.prefetch_factor * self.num_chains // num_living
         picked = 0
         for _ in range(self.num_chains):
             chain = self._chains[self._cursor]
@@ -253,7 +255,7 @@ class Stream:
             if chain.is_over:
                 continue
             picked = chain.number
-            if self.in_order or chain.num_owed < num_enough:
+            if chain.num_owed < num_enough:
                 break
         return picked
 

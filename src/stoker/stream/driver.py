@@ -5,6 +5,7 @@ large tensors in the arenas until `next` wants them, so the training loop pays f
 that it does not use, and a fork finds no thread of ours.
 """
 
+import math
 import os
 import pickle
 import select
@@ -166,6 +167,7 @@ class Driver:
         self._is_closed = False
         self._has_ended = False  # a chain's iterable, since wait_next told last
         self._held_limit_nbytes = held_limit_nbytes
+        self._held_at_most_nbytes: float = math.inf  # as counted last, and all that came since
         # Of a stateful job alone: what came with batches that have not been taken, with ends of
         # iterables, and what each slot's latest worker began its latest epoch with.
         self.states: dict[int, Told] = {}
@@ -479,6 +481,7 @@ class Driver:
         if header.blob_offset != INLINE:
             assert lender is not None
             blob = lender.lend(header.blob_offset, header.blob_nbytes)
+            self._held_at_most_nbytes += header.blob_nbytes
         if not header.flags & Flag.WIRE:
             self.stats.wire_nbytes += len(payload)
         nbytes = sum(nbytes for _, nbytes, _ in PLACE.iter_unpack(table))
@@ -489,7 +492,9 @@ class Driver:
         return decode(table, header.num_storages, header.stream_nbytes, blob, lender, copies)
 
     def _holds_too_much(self) -> bool:
-        return sum(lender.lent_nbytes for lender in self.lenders) > self._held_limit_nbytes
+        if self._held_at_most_nbytes > self._held_limit_nbytes:
+            self._held_at_most_nbytes = sum(lender.lent_nbytes for lender in self.lenders)
+        return self._held_at_most_nbytes > self._held_limit_nbytes
 
     # -- actions out ---------------------------------------------------------------------------
 

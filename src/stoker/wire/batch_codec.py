@@ -245,6 +245,9 @@ _ALONE = struct.Struct("<IIQ")
 
 def dumps(value: object) -> bytes:
     """`encode` into one self-contained piece of bytes, for index lists and the like."""
+    if type(value) is int or (type(value) is list and set(map(type, value)) == {int}):
+        stream = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)  # nearly all index lists are that
+        return _ALONE.pack(0, 0, len(stream)) + stream
     encoded = encode(value, None)
     head = _ALONE.pack(encoded.num_storages, encoded.num_buffers, encoded.stream_nbytes)
     return b"".join((head, encoded.table, *encoded.blob))

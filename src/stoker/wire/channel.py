@@ -61,8 +61,20 @@ class Channel:
         The parts must not change before `has_unsent` is false. A peer that is gone is
         noticed by `receive_nowait`, not here.
         """
+        if not self._outbox and all(type(part) is bytes for part in parts):
+            parts = self._sent_whole(b"".join(parts))
         self._outbox.extend(memoryview(part).cast("B") for part in parts if len(part))
         self.flush()
+
+    def _sent_whole(self, data: bytes) -> tuple[memoryview, ...]:
+        """Send a frame that is all bytes, and so is small, at once. What is left of it."""
+        try:
+            num_sent = self._socket.send(data, socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            num_sent = 0
+        except OSError:
+            return ()  # the reader's side of this channel will say why
+        return () if num_sent == len(data) else (memoryview(data)[num_sent:],)
 
     def flush(self) -> None:
         """Send what the socket takes now."""
@@ -121,6 +133,9 @@ class Channel:
     def _make_room(self, frame_nbytes: int) -> None:
         """Room behind the unread part for the rest of a frame, from the front of the buffer."""
         if self._start + frame_nbytes <= len(self._buffer) and self._start != self._end:
+            return
+        if self._start == self._end and frame_nbytes <= len(self._buffer) == BUFFER_NBYTES:
+            self._start = self._end = 0
             return
         unread = bytes(self._view[self._start : self._end])
         if frame_nbytes > len(self._buffer) or len(self._buffer) > BUFFER_NBYTES >= frame_nbytes:
