@@ -30,7 +30,8 @@ class Engine(Protocol):
         live. To be told is that its stdin ends: it leaves with code 0, or is killed. Its code is
         UNREACHABLE (hosts.py) where nobody answers at `way`.
         tell: called with what the user should know, one line each;
-        dismiss: called with the name of a host just before it is ended because fewer are wanted.
+        dismiss: called with the name of a host just before it is ended because fewer are wanted;
+        no other host is given that name.
         Both are called by the thread that runs.
         Several runs share a cluster's CPUs: none keeps more than its share while another has less
         than its own and wants more; what is given back for that is dismissed too.

@@ -172,7 +172,6 @@ class _Place:
     at: str | None = None
     started_s: float = 0.0
     due_s: float = 0.0
-    is_dismissed: bool = False
 
 
 class _Nodes(NamedTuple):
@@ -254,15 +253,15 @@ class RayEngine:
 
     def _look(self, tell: Callable[[str], None]) -> None:
         """Which actors have begun, and which have ended."""
-        living = {n: place for n, place in self._places.items() if place.actor is not None}
-        refs = [ref for place in living.values() for ref in (place.where, place.kept)]
+        living = [place for place in self._places.values() if place.actor is not None]
+        refs = [ref for place in living for ref in (place.where, place.kept)]
         done = set(ray.wait(refs, num_returns=len(refs), timeout=0)[0]) if refs else set()
-        for number, place in living.items():
+        for place in living:
             if place.where in done and place.at is None:
                 place.at = _outcome(place.where)[0]
             if place.kept in done:
                 self._tell_end(tell, place.at, *_outcome(place.kept))
-                self._ended(number, place)
+                self._ended(place)
 
     def _tell_end(
         self, tell: Callable[[str], None], at: str | None, kept: Any, error: Exception | None
@@ -279,10 +278,7 @@ class RayEngine:
         ):
             self._tell_once(tell, "a worker cannot be started, and is tried again", error)
 
-    def _ended(self, number: int, place: _Place) -> None:
-        if place.is_dismissed:
-            del self._places[number]
-            return
+    def _ended(self, place: _Place) -> None:
         now = now_s()
         place.due_s = now + place.brake.ended(now - place.started_s)
         place.actor = place.where = place.kept = place.at = None
@@ -311,13 +307,11 @@ class RayEngine:
             at = {n: place.at for n, place in self._places.items()}
             surplus = to_give_back(at, num_wanted)
         for number in surplus:
-            place = self._places[number]
-            if place.actor is not None:
-                if not place.is_dismissed:
-                    place.is_dismissed = True
-                    dismiss(_name(number))
-                ray.kill(place.actor)
-            del self._places[number]
+            actor = self._places[number].actor
+            if actor is not None:
+                dismiss(_name(number))
+                ray.kill(actor)
+            del self._places[number]  # not before: Ray may not answer, and then is asked again
 
     def _start(
         self,

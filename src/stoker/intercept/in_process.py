@@ -84,7 +84,8 @@ def make_iterator(loader: "DataLoader[Any]", record: "LoaderRecord") -> Any:
         num_slots=slots,
         num_cores=run.cores(),
         fleet=fleet,
-        num_places=max(1, fleet.num_hosts) if fleet else 0,  # they may be on their way
+        # They may be on their way.
+        num_places=max(1, fleet.num_hosts) if fleet and not fleet.is_gone else 0,
         may_hedge=not run.settings.no_hedge,
         arena_nbytes=machine_nbytes(),
         tell=tell,

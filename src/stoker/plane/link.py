@@ -37,8 +37,9 @@ ENVELOPE_NBYTES = _FIELDS.size + _SUM.size
 # A piece is hashed right after the socket copied it, while it lies in the cache.
 # Measured: benchmarks/ingest.py
 PIECE_NBYTES = 512 * 1024
-TIMED_NBYTES = 64 * 1024  # at least, to know what a byte takes
-MEAN_OF = 16  # such sends, the latest count most
+# A send of fewer takes as long as the call: a byte takes about 1 ns with TLS, a call some us.
+TIMED_NBYTES = 64 * 1024
+MEAN_OF = 16  # such sends, a batch or two; the latest count most
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -115,6 +116,7 @@ class Link:
         self._num_unwanted_nbytes = 0  # of the body that is coming, beside what is in _wanted
         self.num_received_nbytes = self.num_sent_nbytes = 0
         self._handling_s = 0.0  # CPU time that a byte takes to send
+        self._num_timed = 0
         self.pause_at_nbytes: float = math.inf  # received: for now no more is, whatever has come
         self._expect_envelope()
 
@@ -170,7 +172,8 @@ class Link:
         nbytes = self.num_sent_nbytes - num_before
         if nbytes >= TIMED_NBYTES:  # else it says more of calls than of bytes
             handling_s = (thread_cpu_s() - began_s) / nbytes
-            self._handling_s += (handling_s - self._handling_s) / MEAN_OF
+            self._num_timed = min(self._num_timed + 1, MEAN_OF)
+            self._handling_s += (handling_s - self._handling_s) / self._num_timed
 
     def _send_some(self, sending: _Sending) -> None:
         if sending.parts:

@@ -97,6 +97,7 @@ class Receiver:
         self._unsaid: deque[bytes] = deque()  # to the trainer
         self._engine: Engine | None = None  # once it is connected; of it only `want` is ours
         self._num_wanted: int | None = None  # hosts, by the trainer's own rate
+        self._given_back: set[str] = set()  # names of hosts
         self._worked_s = now_s()
         self._is_idle = False
         self._is_full = False  # no connection can be taken in for the moment
@@ -237,7 +238,7 @@ class Receiver:
 
     def _welcome(self, sock: socket.socket, name: str, node: str) -> None:
         link = Link(sock)
-        host = _Host(link, name, node, now_s())
+        host = _Host(link, name, node, now_s(), is_given_back=name in self._given_back)
         link.room = lambda message: self._room(host, message)
         self._hosts[link.fileno()] = host
         self._watch.add(link.fileno(), lambda: self._hear_host(host))
@@ -306,6 +307,7 @@ class Receiver:
         self._say(word, host.name, now_s(), f"{host.node}: {why}")
 
     def _give_back(self, name: str) -> None:
+        self._given_back.add(name)  # it may be at the door; no other has its name
         for host in self._hosts.values():
             host.is_given_back = host.is_given_back or host.name == name
 

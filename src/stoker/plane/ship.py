@@ -13,7 +13,6 @@ import importlib
 import io
 import itertools
 import json
-import math
 import mmap
 import os
 import pickle
@@ -31,6 +30,7 @@ import torch
 import xxhash
 
 from stoker.clock import Deadline
+from stoker.cluster.sizing import available_nbytes
 from stoker.purity.code import held_by
 from stoker.purity.fingerprint import TooLarge, Unwatchable, fingerprint
 from stoker.purity.mapped import (
@@ -184,7 +184,7 @@ def _looks(job: Job, trail: dict[str, str], lazy: set[str]) -> bytes:
     """Its fingerprint. Raises CannotGo."""
     # Without a seed that both have, strings hash otherwise in every process.
     banned = frozenset() if os.environ.get("PYTHONHASHSEED") else frozenset({"hash"})
-    limit = FRAC_OF_FREE * _free_nbytes()
+    limit = FRAC_OF_FREE * available_nbytes()
     try:
         return fingerprint(job.reachable(), Deadline(None), banned, trail, lazy, limit)
     except TooLarge as error:
@@ -200,13 +200,6 @@ def _stream(job: Job, buffers: list[memoryview]) -> bytes:
         return dumps(job, buffers)
     except Exception as error:
         raise CannotGo(why_not_picklable(job, error)) from None
-
-
-def _free_nbytes() -> float:
-    """Source: proc(5), meminfo."""
-    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    found = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
-    return found[0] * 1024 if found else math.inf
 
 
 def _write_all(fd: int, piece: memoryview, offset: int) -> None:

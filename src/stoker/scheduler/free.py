@@ -45,6 +45,12 @@ class FreeTasks:
                 tasks.pop(task_id, None)
         return task
 
+    def made_at_home(self, slot: int, task_id: int) -> None:
+        """A chain's own worker was first: nobody owes it here."""
+        self.late.discard(slot)
+        for tasks in self.on.values():
+            tasks.pop(task_id, None)
+
     def taken(self, task_id: int) -> None:
         self._held.pop(task_id, None)
 

@@ -11,6 +11,7 @@ from collections import deque
 
 MIN_KNOWN = 20  # batches, before anything can be said of most
 MAX_KNOWN = 100  # the latest; a p95 of fewer is one batch's whim
+SORT_EVERY = 8  # batches: sorting a hundred times takes as long as all else here
 MIN_LATE_S = 0.02  # below this the noise of a scheduler is late too
 QUANTILE = 0.95
 
@@ -20,6 +21,8 @@ class Lateness:
         self._asked_s: dict[int, dict[int, float]] = {}  # slot -> task -> when
         self._answered_s: dict[int, float] = {}  # slot -> when, last
         self._took_s: deque[float] = deque(maxlen=MAX_KNOWN)
+        self._most_s = 0.0  # what most take
+        self._num_since_sorted = SORT_EVERY
         self._told = (-1, 0.0)  # the task that was said to be late last, and how late it was
 
     def asked(self, slot: int, task_id: int, now_s: float) -> None:
@@ -35,6 +38,7 @@ class Lateness:
         if was_awaited and began_s is not None:
             work_s = max(work_s, now_s - began_s)
         self._took_s.append(work_s)
+        self._num_since_sorted += 1
 
     def gone(self, slot: int) -> None:
         """Its worker is no more."""
@@ -49,8 +53,10 @@ class Lateness:
         told_id, told_s = self._told
         if told_id == task_id:  # what is too dear now may be worth it later
             return began_s + 2 * told_s
-        most_s = sorted(self._took_s)[int(QUANTILE * len(self._took_s))]
-        return began_s + max(most_s, MIN_LATE_S)
+        if self._num_since_sorted >= SORT_EVERY:
+            self._num_since_sorted = 0
+            self._most_s = sorted(self._took_s)[int(QUANTILE * len(self._took_s))]
+        return began_s + max(self._most_s, MIN_LATE_S)
 
     def told(self, slot: int, task_id: int, now_s: float) -> tuple[float, float]:
         """It was called late. How late it is, and what a batch takes a worker."""

@@ -97,7 +97,7 @@ class Stream:
     max_deaths: int = MAX_DEATHS
     phase: Phase = Phase.HOME
     why_barred: str = ""
-    why_not_away: str = ""  # of tasks of a loader without workers
+    why_not_away: str = ""  # an Ahead's
     num_lost: int = 0
     num_replayed: int = 0
     num_hedged: int = 0
@@ -116,6 +116,7 @@ class Stream:
     _fingerprint: bytes | None = None  # of the job at iter(); None while nobody asked
     _has_asked: bool = False
     num_places: int = 0  # workers that other machines may have of this job
+    _crowd: tuple[int, ...] = ()  # slots there of workers that share a place
     _num_local: int | None = None  # that this one may, while others help; None: all
     _num_deaths_away: int = 0  # of workers for free-standing tasks, since the last answer of one
     _story: deque[str] = field(default_factory=lambda: deque(maxlen=32))
@@ -302,7 +303,10 @@ class Stream:
         else:
             chain = self._home_chain(slot, task_id)
             chain.answered()
+            self._free.made_at_home(slot, task_id)
             actions += self._settle(chain, slot)
+            if slot in self._crowd and not chain.num_owed:
+                actions += self._dismiss([slot]) + self._hire()
         if task_id >= self._first_id:
             self.reorder.hold(task_id, batch)
         return actions
@@ -478,7 +482,8 @@ class Stream:
             chain.is_away = False
             return self._clean(chain)
         chain.how_lost = chain.how_lost or BEYOND_HELP
-        return [Kill(slot), *(GiveUp(task, chain.how_lost) for task in chain.owed)]
+        actions: list[Action] = [GiveUp(task, chain.how_lost) for task in chain.owed]
+        return [Kill(slot), *actions, *self._ask_again(self._close_free(slot))]
 
     def _try_free(self) -> list[Action]:
         """FREE once every chain was seen unmoved after its last unwatched task."""
@@ -495,7 +500,7 @@ class Stream:
                 return self._bar("its state moves", moved=(number, chain.point.task_id))
         self.phase = Phase.FREE
         self._free = FreeTasks([*(c.slot for c in self._chains), *sorted(self._extras)])
-        return []
+        return self._dismiss(self._crowd) + self._hire()
 
     def _forget_covered(self, chain: Chain) -> None:
         if chain.point is not None and chain.point.fingerprint == self._fingerprint:
@@ -523,7 +528,8 @@ class Stream:
         moved: the chain whose state a task moves, and that task. dirty: a slot whose worker ran a
         task that was none of its own. What was made elsewhere of a chain's later tasks than that
         one, or than one that is yet to run at home and may move it too, did not see it, and is
-        made again. It cannot have left, for the earlier task itself has not.
+        made again. It has not left, for the earlier task itself has not; or that was made by a
+        second worker as well, which saw that it moves nothing.
         """
         owed, held = self._free.end()
         owed += more or ()
@@ -562,7 +568,7 @@ class Stream:
         self, num_places: int, num_local: int, fingerprint: bytes, crowd: tuple[int, ...]
     ) -> list[Action]:
         """Places came or went, or the training loop leaves this machine more cores, or fewer."""
-        self.num_places, self._num_local = num_places, num_local
+        self.num_places, self._num_local, self._crowd = num_places, num_local, crowd
         self._fingerprint = self._fingerprint or fingerprint
         if self._fingerprint != fingerprint:  # seen to differ between forks of one process
             self.num_places = 0
@@ -571,7 +577,7 @@ class Stream:
             self._forget_covered(chain)
         if self.phase in (Phase.ASKED, Phase.FREE):
             actions = [] if num_places else [a for c in self._chains for a in self._wake(c)]
-            return actions + self._dismiss(crowd) + self._hire()
+            return actions + self._dismiss(self._crowd) + self._hire()
         for chain in filter(None, map(self._chain_of, crowd)):
             chain.is_moving = not self.is_iterable
         return self._send_away()
@@ -638,9 +644,13 @@ class Stream:
                 continue
             actions.append(Kill(slot))
             orphans += self._close_free(slot)
+        return actions + self._ask_again(orphans)
+
+    def _ask_again(self, orphans: list[Task]) -> list[Action]:
+        """Free-standing tasks of workers that are no more."""
         if self.phase is Phase.FREE and not self._free.on:
-            return actions + self._bar("all its workers died", orphans)
-        return actions + [self._ask_free(task) for task in orphans]
+            return self._bar("all its workers died", orphans)
+        return [self._ask_free(task) for task in orphans]
 
     def _may_sleep(self, chain: Chain) -> bool:
         """Whether its tasks are made without a worker of its own, and better so."""
@@ -674,7 +684,8 @@ class Stream:
     # -- second workers ------------------------------------------------------------------------------
 
     def _late(self, slot: int, task_id: int, late_s: float, task_s: float) -> list[Action]:
-        """Ask a second worker, on another machine, for the batch that leaves next."""
+        """Ask a second worker for the batch that leaves next: any for one that stands alone, else
+        one on another machine."""
         if not self.num_places or not self.may_hedge:
             return []
         chain = self._chain_of(slot)

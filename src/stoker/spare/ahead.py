@@ -50,7 +50,7 @@ class Ahead:
     num_lost: int = 0
     num_replayed: int = 0
     num_hedged: int = 0
-    max_held: int = 0  # a Stream's
+    max_held: int = sys.maxsize  # batches that memory has room for
     why_barred: str = ""  # a Stream's
     is_iterable: bool = False
     max_deaths: int = 1
@@ -75,7 +75,9 @@ class Ahead:
     def wants_index(self) -> bool:
         """Whether one more index list should be drawn now."""
         num_in_flight = self._next_id - self.reorder.next_id
-        return not self._why_over and num_in_flight < TASKS_PER_SLOT * len(self._slots()) + 1
+        num_room = max(self.max_held, TASKS_PER_SLOT * self.num_slots + 1)
+        num_wanted = min(TASKS_PER_SLOT * len(self._slots()) + 1, num_room)
+        return not self._why_over and num_in_flight < num_wanted
 
     @property
     def next_slot(self) -> int | None:

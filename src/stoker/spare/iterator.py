@@ -213,6 +213,7 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
         return self._pinned(batch)
 
     def _evidence(self, look: _Look, again: _Look, loop_draws: bool) -> Evidence:
+        num_places = 0 if self._draws else self._options.num_places
         return Evidence(
             fetch_s=self._fetch_s,
             step_s=self._step_s,
@@ -222,8 +223,8 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
             samples_draw=self._draws,
             loop_draws=loop_draws,
             num_left=self._num_left(),
-            num_slots=self._options.num_slots + self._options.num_places,
-            num_cores=self._options.num_cores + self._options.num_places,
+            num_slots=self._options.num_slots + num_places,
+            num_cores=self._options.num_cores + num_places,
         )
 
     def _surprise(self, batch: Any) -> str:

@@ -15,18 +15,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from stoker.clock import Deadline, now_s
 from stoker.cluster.base import Exit
 from stoker.cluster.local import Template, reap
+from stoker.cluster.sizing import machine_nbytes
 from stoker.cluster.spawned import Spawned
 from stoker.order.chain import chain_of
-from stoker.order.reorder import Reorder
 from stoker.plane.fleet import SILENT_S, Away, Fleet
 from stoker.plane.ship import ship
+from stoker.scheduler.base import State
 from stoker.scheduler.events import (
-    Action,
     Arrived,
     Ask,
     Astray,
@@ -62,7 +62,8 @@ EXIT_WAIT_S = 5.0
 # Workers beyond the cores are forked after the first batch, for which every fork competes, or
 # after this long, for then it is waiting that makes a batch. Measured: benchmarks/epoch_gap.py
 REST_AFTER_S = 0.05
-HEAR_EVERY_S = 0.02  # of other machines, by a loop that never waits
+# How often a loop that never waits hears of other machines, which speak twice a second.
+HEAR_EVERY_S = 0.1
 HERE_S = 1e-4  # what poll() takes at most where something has come already
 SILENT_MS = int(SILENT_S * 1000)
 
@@ -106,42 +107,6 @@ class DriverStats:
     num_copied: int = 0  # batches copied out because the script holds too much
 
 
-class State(Protocol):
-    """Whoever decides: `scheduler.state.Stream`, or `spare.ahead.Ahead`."""
-
-    num_slots: int
-    num_lost: int
-    num_replayed: int
-    num_hedged: int
-    max_held: int
-    why_barred: str
-    why_not_away: str
-    is_iterable: bool
-    max_deaths: int
-    reorder: Reorder[Any]
-
-    @property
-    def num_chains(self) -> int:
-        """Workers to start at once."""
-
-    @property
-    def next_slot(self) -> int | None:
-        """The slot that owes the batch that leaves next; None where any may come."""
-
-    @property
-    def num_usable(self) -> int:
-        """Workers that could be at work at once."""
-
-    def slot_of(self, chain: int) -> int:
-        """Where a chain's worker is."""
-
-    def step(self, event: Event) -> list[Action]:
-        """What to do about an event."""
-
-    def taken(self, task_id: int) -> list[Action]:
-        """What to do now that a batch has left."""
-
-
 class Driver:
     """One loader's workers, from its iter() to its end."""
 
@@ -156,9 +121,10 @@ class Driver:
         processes: Sequence[BaseProcess] = (),
         fleet: "Fleet | None" = None,
     ) -> None:
-        """fleet: other machines, which may help where workers are forked; context: how processes are started; processes: with fork, one never-started Process a
-        chain. held_limit_nbytes: what the script may keep in arenas before further batches are
-        copied to ordinary memory; negative: all are, and it is no news."""
+        """context: how processes are started; processes: with fork, one never-started Process a
+        chain; fleet: other machines, which may help where workers are forked. held_limit_nbytes:
+        what the script may keep in arenas before further batches are copied to ordinary memory;
+        negative: all are, and it is no news."""
         reap()
         self.state = state
         self.stats = DriverStats(num_started=state.num_chains)
@@ -168,6 +134,7 @@ class Driver:
         self._has_ended = False  # a chain's iterable, since wait_next told last
         self._held_limit_nbytes = held_limit_nbytes
         self._held_at_most_nbytes: float = math.inf  # as counted last, and all that came since
+        self._room_nbytes = held_limit_nbytes if held_limit_nbytes >= 0 else machine_nbytes() // 2
         # Of a stateful job alone: what came with batches that have not been taken, with ends of
         # iterables, and what each slot's latest worker began its latest epoch with.
         self.states: dict[int, Told] = {}
@@ -182,22 +149,20 @@ class Driver:
         self._slot_of_fd: dict[int, int] = {}
         self._unsent: set[Channel] = set()
         is_forked = context.get_start_method() == "fork"
-        pool = forks.pool
         self._arena_nbytes = arena_nbytes
         self._local_lenders = [
-            pool.take(arena_nbytes, not is_forked) for _ in range(state.num_slots)
+            forks.pool.take(arena_nbytes, not is_forked) for _ in range(state.num_slots)
         ]
         # Of each slot's latest worker. The witness makes no batch.
         self._lenders: dict[int, Lender | None] = dict(enumerate([*self._local_lenders, None]))
-        if is_forked:
-            self._template: Template | Spawned = Template(
-                processes, self._body_of(job), state.num_chains
-            )
-        else:
-            self._template = Spawned(context, main, job, self._arena_of, state.num_chains)
-            if self._template.why_no_replacement:
-                state.max_deaths = 1
+        self._template = (
+            Template(processes, self._body_of(job), state.num_chains)
+            if is_forked
+            else Spawned(context, main, job, self._arena_of, state.num_chains)
+        )
         self.why_no_replacement = self._template.why_no_replacement
+        if self.why_no_replacement:
+            state.max_deaths = 1
         self._helpers: Helpers | None = None
         self._heard_s = 0.0  # when they were asked for news
         if fleet is not None and not fleet.is_gone and isinstance(self._template, Template):
@@ -263,7 +228,7 @@ class Driver:
         return batch
 
     def receive_ready(self) -> None:
-        """Take in everything that has come. Never waits."""
+        """Take in what has come, of each worker as much as one read brings. Never waits."""
         for slot in tuple(self._channels):
             self._receive_all_from(slot)
 
@@ -414,11 +379,11 @@ class Driver:
             self._apply(offer)
 
     def _receive_all_from(self, slot: int | None) -> None:
-        """Every frame that has come."""
+        """Every frame that one read brings: poll() would not see the second. For more it will tell."""
         while slot is not None and self._receive_from(slot):
             channel = self._channels.get(slot)
             if channel is None or not channel.has_unread:
-                return  # if there is more, poll() will tell
+                return
 
     def _receive_from(self, slot: int) -> bool:
         """One frame of a slot, or its end. False when nothing has come."""
@@ -481,19 +446,19 @@ class Driver:
         if header.blob_offset != INLINE:
             assert lender is not None
             blob = lender.lend(header.blob_offset, header.blob_nbytes)
-            self._held_at_most_nbytes += header.blob_nbytes
         if not header.flags & Flag.WIRE:
             self.stats.wire_nbytes += len(payload)
         nbytes = sum(nbytes for _, nbytes, _ in PLACE.iter_unpack(table))
         self.stats.raw_nbytes += nbytes
-        if nbytes * self.state.max_held > self._held_limit_nbytes >= 0:
-            self.state.max_held = self._held_limit_nbytes // nbytes
+        self._held_at_most_nbytes += nbytes + header.blob_nbytes
+        if nbytes * self.state.max_held > self._room_nbytes:
+            self.state.max_held = self._room_nbytes // nbytes
         self.stats.num_copied += copies and self._held_limit_nbytes >= 0
         return decode(table, header.num_storages, header.stream_nbytes, blob, lender, copies)
 
     def _holds_too_much(self) -> bool:
         if self._held_at_most_nbytes > self._held_limit_nbytes:
-            self._held_at_most_nbytes = sum(lender.lent_nbytes for lender in self.lenders)
+            self._held_at_most_nbytes = sum(lender.held_nbytes() for lender in self.lenders)
         return self._held_at_most_nbytes > self._held_limit_nbytes
 
     # -- actions out ---------------------------------------------------------------------------

@@ -80,7 +80,7 @@ class Helpers:
         self.late = Lateness()
         self._made = Mean()  # what a batch takes a worker
         self._arenas: dict[int, tuple[int, Lender]] = {}
-        self._offered: tuple[int, int] | None = None
+        self._offered: tuple[int, int, tuple[int, ...]] | None = None
 
     def fileno(self) -> int:
         return self.fd
@@ -102,11 +102,12 @@ class Helpers:
         if not self.away.fingerprint:
             return None
         num_local = local_slots(self._fleet.num_cores, self.work.busy_cores)
-        offered = self.away.num_places, num_local
+        offered = self.away.num_places, num_local, self.away.crowd(self.slots)
         if offered == self._offered:
             return None
         self._offered = offered
-        return Offered(*offered, self.away.fingerprint, self.away.crowd(self.slots))
+        num_places, num_local, crowd = offered
+        return Offered(num_places, num_local, self.away.fingerprint, crowd)
 
     def measure(self, slot: int, task_id: int, work_s: float, was_awaited: bool) -> None:
         """A batch has come, which took its worker so long."""

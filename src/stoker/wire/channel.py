@@ -15,6 +15,7 @@ Buffer = bytes | bytearray | memoryview
 # One read takes all that a loader of small batches has queued (the kernel holds about 200 KB).
 # Measured: benchmarks/handover_small.py
 BUFFER_NBYTES = 256 * 1024
+SMALL_NBYTES = 4096  # to copy so much costs less than to send it in parts
 
 
 class ConnectionLost(Exception):
@@ -61,13 +62,13 @@ class Channel:
         The parts must not change before `has_unsent` is false. A peer that is gone is
         noticed by `receive_nowait`, not here.
         """
-        if not self._outbox and all(type(part) is bytes for part in parts):
+        if not self._outbox and all(type(p) is bytes and len(p) < SMALL_NBYTES for p in parts):
             parts = self._sent_whole(b"".join(parts))
         self._outbox.extend(memoryview(part).cast("B") for part in parts if len(part))
         self.flush()
 
     def _sent_whole(self, data: bytes) -> tuple[memoryview, ...]:
-        """Send a frame that is all bytes, and so is small, at once. What is left of it."""
+        """Send a small frame at once. What is left of it."""
         try:
             num_sent = self._socket.send(data, socket.MSG_NOSIGNAL)
         except BlockingIOError:

@@ -181,6 +181,12 @@ class Lender:
         self.lent_nbytes += nbytes
         return memoryview(extent).cast("B")
 
+    def held_nbytes(self) -> int:
+        """What somebody still has."""
+        if self._died or self._seen:
+            self._look_at_dead()
+        return self.lent_nbytes
+
     def take_returned(self, at_least_nbytes: int = 0) -> list[int]:
         """Offsets that went back and were not taken yet, once for every time they were lent.
 

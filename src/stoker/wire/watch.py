@@ -1,5 +1,6 @@
 """Who is called when a descriptor has news, and which ones room is waited for in.
 
+Promise: a handler is called only while its descriptor is its own.
 Owner: one thread, which `wait`s.
 """
 

@@ -250,12 +250,8 @@ def test_a_mapping_that_may_be_written_stays(file, mode):
 
 
 def test_a_job_larger_than_half_of_what_is_free_stays(monkeypatch):
-    monkeypatch.setattr(ship, "_free_nbytes", lambda: 1 << 30)
+    monkeypatch.setattr(ship, "available_nbytes", lambda: 1 << 30)
     dataset = Samples(labels=np.zeros(10), images=torch.zeros(1 << 28, dtype=torch.uint8).repeat(3))
     assert said_of(job_of(dataset)) == (
         "dataset.images: 0.8 GiB, and all together more than 0.5 GiB, half of the memory that is free"
     )
-
-
-def test_how_much_is_free_is_known():
-    assert 1 << 20 < ship._free_nbytes() < 1 << 50

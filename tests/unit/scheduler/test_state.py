@@ -446,6 +446,32 @@ def test_a_batch_that_two_owe_is_made_at_home_once():
     assert home_ids(actions, slot=0) == [6]
 
 
+@pytest.mark.parametrize("then", ["the copy is refused", "it drew"])
+def test_a_batch_that_home_made_first_is_not_made_there_again(then):
+    stream = free_with_a_debt()
+    (ask,) = stream.step(Late(0, 4, 1.0, 1.0))
+    stream.step(Arrived(0, 4, "batch"))
+    if then == "it drew":
+        actions = stream.step(Watched(0, FakePoint(4, drew=True)))
+        assert stream.phase is Phase.BARRED
+        assert 4 not in home_ids(actions, slot=0)
+    else:
+        assert stream.step(Refused(ask.slot, 4, "drew")) == []
+    again = fill(stream) + stream.step(Lost(ask.slot, "killed"))
+    assert 4 not in {action.task.id for action in again if isinstance(action, Ask)}
+
+
+def test_a_worker_that_was_late_at_home_is_asked_again_once_it_has_answered():
+    stream = free_with_a_debt()
+    stream.step(Late(0, 4, 1.0, 1.0))
+    assert 0 not in {ask.slot for ask in fill(stream)[:1]}
+    stream.step(Arrived(0, 4, "batch"))
+    stream.step(Watched(0, FakePoint(4)))
+    stream.step(Arrived(1, 5, "batch"))
+    take_all(stream)
+    assert 0 in {ask.slot for ask in fill(stream)}
+
+
 def test_what_was_made_elsewhere_did_not_see_what_its_chain_still_owes():
     """Task 4 may move the state that 6 depends on: nobody has seen it run."""
     stream = free_with_a_debt()
@@ -503,3 +529,29 @@ def test_a_chain_without_a_worker_gets_one_here_when_no_place_is_left():
     (start, *_) = stream.step(Offered(0, 1, b"same"))
     assert (start.slot, start.away) == (chain.number, False)
     assert chain.slot in {a.slot for a in stream.step(Lost(extra, None)) if isinstance(a, Ask)}
+
+
+def test_a_worker_that_shares_its_place_and_owes_goes_when_it_owes_nothing():
+    stream = asked()
+    stream.step(Offered(2, 1, b"same"))
+    take_all(stream)
+    fill(stream)  # 4 and 5, at home
+    for slot in range(stream.num_chains, stream.num_slots):
+        stream.step(Greeted(slot, b"same"))
+    for task_id in (2, 3):
+        stream.step(Arrived(task_id % 2, task_id, "batch"))
+        stream.step(Watched(task_id % 2, FakePoint(task_id)))
+    assert stream.phase is Phase.FREE
+    stream._chains[1].is_away = True
+    assert Kill(1) not in stream.step(Offered(2, 1, b"same", (1,)))
+    assert Kill(1) in stream.step(Arrived(1, 5, "batch"))
+
+
+def test_a_replacement_that_cannot_go_on_leaves_its_free_tasks_to_others():
+    stream = free()
+    fill(stream)
+    stream.step(Lost(0, "killed"))
+    owed = set(stream._free.on[0])
+    actions = stream.step(Greeted(0, b"other", resumed=False))
+    assert Kill(0) in actions and 0 not in stream._free.on
+    assert {a.task.id for a in actions if isinstance(a, Ask)} == owed

@@ -155,6 +155,17 @@ def test_other_machines_make_them_too_and_leave_the_loop_its_core():
     assert Ahead(num_slots=1, is_sequence=True).step(Offered(2, 1, b"same")) == []
 
 
+def test_no_more_is_ahead_than_memory_has_room_for():
+    state, _ = helped(num_places=9)
+    state.max_held = 7
+    for task_id in range(20):
+        state.reorder.hold(task_id, "batch")
+    take_all(state)
+    while state.wants_index:
+        state.step(Drawn(b"body"))
+    assert state._next_id - state.reorder.next_id == 7
+
+
 def test_what_a_lost_machine_owed_is_asked_again_and_the_next_machine_is_used():
     state, slot_of = helped()
     again = asked(state.step(Lost(3, None)))
