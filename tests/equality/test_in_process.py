@@ -32,7 +32,7 @@ from tests.equality.sides import QUIET, assert_equal, both, installed, play
 
 COUNTER = itertools.count()
 GLOBAL = {"scale": 1.0}
-SAMPLE_S = 0.008  # of work: a look at this file's datasets must be small beside a batch
+SAMPLE_S = 0.012  # of work: a look at this file's datasets must be small beside a batch
 NUM_SAMPLES = 80
 CACHED = 8  # samples
 
