@@ -52,19 +52,20 @@ class Holdings:
 
 
 def descendants(pid: int | None = None) -> frozenset[int]:
-    """Pids of all processes below this one, zombies included."""
+    """Pids of all processes below this one, zombies included. Of a Ray that a test has started
+    those alone that are stoker's: Ray starts and ends its own as it likes."""
     found: set[int] = set()
-    todo = [os.getpid() if pid is None else pid]
+    todo = [(os.getpid() if pid is None else pid, False)]
     while todo:
-        parent = todo.pop()
+        parent, is_rays = todo.pop()
         for task in _listdir(f"/proc/{parent}/task"):
-            file = f"/proc/{parent}/task/{task}/children"
-            children = [int(child) for child in _read(file).split()]
-            todo += children
-            found.update(children)
-    return frozenset(
-        pid for pid in found if "resource_tracker" not in _read(f"/proc/{pid}/cmdline")
-    )
+            for child in map(int, _read(f"/proc/{parent}/task/{task}/children").split()):
+                what = _read(f"/proc/{child}/cmdline")  # empty: of a zombie
+                of_ray = (is_rays or "bare-hosts.sh" in what) and "stoker.host" not in what
+                todo.append((child, of_ray))
+                if not of_ray and "resource_tracker" not in what:
+                    found.add(child)
+    return frozenset(found)
 
 
 def open_fds() -> Counter[str]:
