@@ -148,13 +148,14 @@ def test_nodes_come_when_wanted_and_go_when_given_back(growing):
 
 
 def test_a_run_on_a_cluster_without_nodes_gets_one_and_gives_it_back(growing, tmp_path):
+    before = growing.nodes()  # one may be there that Ray asked for beyond what was wanted
     with started(ORDERS, tmp_path / "plain", stdin=None) as running:
         plain = batches(running, 0)
     prefix = under_stoker(f"--cluster={growing.address}", "--workers=1:2")
     with started([*prefix, *ORDERS], tmp_path, stdin=None, environ=growing.token) as running:
         assert batches(running, 1) == plain
-    wait_until_gone(frozenset(growing.nodes()), TIMEOUT_S)
-    assert growing.nodes() == set()
+    wait_until_gone(frozenset(growing.nodes() - before), TIMEOUT_S)
+    assert growing.nodes() <= before
 
 
 def batches(running, num_hosts):
