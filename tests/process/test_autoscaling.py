@@ -10,13 +10,14 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import wait_until_gone
+from tests.conftest import parent_of, wait_until_gone
 from tests.contract.test_engine import Engines, driven
 from tests.process.harness import started, under_stoker
 from tests.process.nodes import NEEDS_RAY, is_raylet
@@ -54,6 +55,16 @@ class Growing:
 
 def raylets(home: Path) -> set[int]:
     return {pid for pid in processes_with(str(home)) if is_raylet(pid)}
+
+
+def raylet_of_run_actor() -> int:
+    """Waits until the one run has told the cluster of itself."""
+    end_s = time.monotonic() + TIMEOUT_S
+    while not (found := processes_with("ray::RunActor")):
+        assert time.monotonic() < end_s
+        time.sleep(0.1)
+    (pid,) = found
+    return parent_of(pid)
 
 
 def config(port: int, head_cpus: int) -> str:
@@ -135,27 +146,31 @@ def test_nodes_come_when_wanted_and_go_when_given_back(growing):
         one.order(f"want {CPUS + 1}")
         one.wait_num(CPUS + 1)
         (newer,) = growing.nodes() - {node}
+        # Where it would keep a node from going.
+        assert raylet_of_run_actor() == growing.head
         one.order("want 1")
         for _ in range(CPUS):
             one.wait_given_back()
         wait_until_gone(frozenset({newer}), TIMEOUT_S)
-        # Ray may have asked for one more while the newer one was on its way: that is not ours.
+        end_s = time.monotonic() + TIMEOUT_S
+        while late := growing.nodes() - {node}:  # asked for while the newer one was on its way
+            wait_until_gone(frozenset(late), end_s - time.monotonic())
+            assert time.monotonic() < end_s, late
         assert node in growing.nodes()
         assert list(one.hosts.values()) == [first]
         assert one.nobody_dials()
     wait_until_gone(frozenset({node}), TIMEOUT_S)
-    assert node not in growing.nodes()
+    assert growing.nodes() == set()
 
 
 def test_a_run_on_a_cluster_without_nodes_gets_one_and_gives_it_back(growing, tmp_path):
-    before = growing.nodes()  # one may be there that Ray asked for beyond what was wanted
     with started(ORDERS, tmp_path / "plain", stdin=None) as running:
         plain = batches(running, 0)
     prefix = under_stoker(f"--cluster={growing.address}", "--workers=1:2")
     with started([*prefix, *ORDERS], tmp_path, stdin=None, environ=growing.token) as running:
         assert batches(running, 1) == plain
-    wait_until_gone(frozenset(growing.nodes() - before), TIMEOUT_S)
-    assert growing.nodes() <= before
+    wait_until_gone(frozenset(growing.nodes()), TIMEOUT_S)
+    assert growing.nodes() == set()
 
 
 def batches(running, num_hosts):

@@ -45,6 +45,7 @@ FILE_LIMIT_NBYTES = 1 << 20
 MAX_FILES = 10_000
 _NOT_SHIPPED = (".git", ".venv", "venv", "__pycache__", ".mypy_cache", ".pytest_cache", "wandb")
 _NODE = "ray.io/node-id"  # a label that Ray gives every node
+_HEAD = "node:__internal_head__"  # a resource that Ray gives the head alone
 
 
 @ray.remote(num_cpus=1, max_restarts=0)
@@ -94,11 +95,13 @@ class _Runs:
         self._actor: Any = None
         self._asked: dict[str, Any] = {}  # answers that have not come
 
-    def say(self, said: dict[str, Any], room: dict[str, Any]) -> None:
-        """room: where this run's own actor may be."""
+    def say(self, said: dict[str, Any], head: str) -> None:
+        """head: the node of this run's own actor. Ray's autoscaler counts no node with an actor as
+        idle, so that on any other it would keep one that the run has given back."""
         if self._actor is None:
             named = {"name": self.name, "namespace": NAMESPACE}
-            self._actor = RunActor.options(**named, **room).remote()  # type: ignore[attr-defined]
+            options = RunActor.options(**named, **_on(head))  # type: ignore[attr-defined]
+            self._actor = options.remote()
         self._actor.say.remote(said)
 
     def hear(self) -> None:
@@ -175,10 +178,12 @@ class _Place:
 
 
 class _Nodes(NamedTuple):
-    """cpus: by id, of those that hosts may use; ours: this machine's, whose cores are local."""
+    """cpus: by id, of those that hosts may use; ours: this machine's, whose cores are local; head:
+    the one that Ray's autoscaler never takes away."""
 
     cpus: dict[str, int]
     ours: list[str]
+    head: str | None
 
 
 class RayEngine:
@@ -288,9 +293,9 @@ class RayEngine:
         num_running = sum(place.at is not None for place in self._places.values())
         claim = Claim(self._num_wanted, num_running, tuple(nodes.ours))
         self._num_looks += 1
-        if nodes.cpus and self._num_looks > LOOKS_BEFORE_TOLD:
+        if nodes.head is not None and self._num_looks > LOOKS_BEFORE_TOLD:
             said = {**self._stats, "num_wanted": claim.num_wanted, "num_running": num_running}
-            self._runs.say({**said, "barred": list(claim.barred)}, _room(None, nodes.ours))
+            self._runs.say({**said, "barred": list(claim.barred)}, nodes.head)
         self._runs.hear()
         claims = {**self._runs.claims, self._runs.name: claim}
         cpus = cpus_of(self._runs.name, nodes.cpus, claims)
@@ -340,13 +345,17 @@ class RayEngine:
         """Those that live."""
         client = self._address.startswith("ray://")
         own = self.address_of_trainer() if client else ray.get_runtime_context().get_node_id()
-        found = _Nodes({}, [])
+        cpus: dict[str, int] = {}
+        ours: list[str] = []
+        head = None
         for node in ray.nodes():  # type: ignore[no-untyped-call]
+            if node["Alive"] and _HEAD in node["Resources"]:
+                head = node["NodeID"]
             if own in (node["NodeID"], node["NodeManagerAddress"]):
-                found.ours.append(node["NodeID"])
+                ours.append(node["NodeID"])
             elif node["Alive"]:
-                found.cpus[node["NodeID"]] = int(node["Resources"].get("CPU", 0))
-        return found
+                cpus[node["NodeID"]] = int(node["Resources"].get("CPU", 0))
+        return _Nodes(cpus, ours, head)
 
     def _code(self, folder: str | None) -> dict[str, Any]:
         """Ray's runtime_env with this folder, but for what is too large to be code."""
@@ -379,8 +388,13 @@ def _room(node: str | None, but: Sequence[str]) -> dict[str, Any]:
     Ray's autoscaler brings nodes for the latter alone.
     """
     if node is not None:
-        return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
+        return _on(node)
     return {"label_selector": {_NODE: f"!in({', '.join(but)})"}} if but else {}
+
+
+def _on(node: str) -> dict[str, Any]:
+    # Not soft: Ray 2.60 puts an actor of no CPUs anywhere then.
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
 
 
 def _outcome(ref: Any) -> tuple[Any, Exception | None]:

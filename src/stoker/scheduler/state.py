@@ -545,9 +545,8 @@ class Stream:
         actions: list[Action] = [Kill(slot) for slot in sorted(self._extras)]
         self.phase, self.why_barred = Phase.BARRED, why
         self._extras = set()
-        chain = None if dirty is None else self._chain_of(dirty)
-        if chain is not None:
-            actions += self._clean(chain)
+        if dirty is not None and (dirtied := self._chain_of(dirty)) is not None:
+            actions += self._clean(dirtied)
         for chain in self._chains:
             actions += self._wake(chain)
         self._waiting = deque(sorted([*owed, *self._waiting], key=lambda task: task.id))

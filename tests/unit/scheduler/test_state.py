@@ -532,16 +532,7 @@ def test_a_chain_without_a_worker_gets_one_here_when_no_place_is_left():
 
 
 def test_a_worker_that_shares_its_place_and_owes_goes_when_it_owes_nothing():
-    stream = asked()
-    stream.step(Offered(2, 1, b"same"))
-    take_all(stream)
-    fill(stream)  # 4 and 5, at home
-    for slot in range(stream.num_chains, stream.num_slots):
-        stream.step(Greeted(slot, b"same"))
-    for task_id in (2, 3):
-        stream.step(Arrived(task_id % 2, task_id, "batch"))
-        stream.step(Watched(task_id % 2, FakePoint(task_id)))
-    assert stream.phase is Phase.FREE
+    stream = free_with_a_debt()
     stream._chains[1].is_away = True
     assert Kill(1) not in stream.step(Offered(2, 1, b"same", (1,)))
     assert Kill(1) in stream.step(Arrived(1, 5, "batch"))
