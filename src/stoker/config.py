@@ -74,6 +74,29 @@ def _price(text: str) -> float:
     return price
 
 
+def _gradients(text: str) -> str:
+    if text.removesuffix("+ef") in ("bf16", "8bit", "4bit"):
+        return text
+    raise ConfigError(f"gradients: got {text!r}; give bf16, 8bit or 4bit, each also with +ef")
+
+
+def _gradient_codes(text: str) -> str:
+    for pattern, code in patterns_of(text).items():
+        if not pattern or code not in ("fp32", "bf16", "8bit", "4bit"):
+            raise ConfigError(
+                f"gradient_codes: got {text!r}; give PATTERN=CODE,... with codes fp32, bf16, 8bit, 4bit"
+            )
+    return text
+
+
+def patterns_of(text: str) -> dict[str, str]:
+    """Codes by pattern of parameter names: `PATTERN=CODE,...` in its order."""
+    return {
+        pattern.strip(): code.strip()
+        for pattern, _, code in (each.rpartition("=") for each in text.split(",") if each)
+    }
+
+
 def _flag(text: str) -> bool:
     if text.lower() in ("1", "true", "yes", "on"):
         return True
@@ -106,6 +129,8 @@ class Settings(NamedTuple):
     no_hedge: bool = False
     price_worker: float | None = None
     price_trainer: float | None = None
+    gradients: str | None = None
+    gradient_codes: str | None = None
 
     def to_env(self) -> dict[str, str]:
         """The STOKER_* variables that `from_env` turns back into these settings."""
@@ -188,6 +213,16 @@ SETTINGS = (
         "workers cost",
     ),
     Setting("price_trainer", _price, "PRICE", "of this machine for an hour"),
+    Setting(
+        "gradients", _gradients, "bf16|8bit|4bit[+ef]",
+        "compress what DistributedDataParallel sends, with loss: bits an element; with +ef what a "
+        "step loses is added to the next one's",
+    ),
+    Setting(
+        "gradient_codes", _gradient_codes, "PATTERN=CODE,...",
+        "codes (fp32, bf16, 8bit, 4bit) of parameters whose name matches; default: fp32 for "
+        "biases, norms, embeddings, the output head and what is small",
+    ),
 )  # fmt: skip
 
 

@@ -35,6 +35,8 @@ def main(words: list[str]) -> int:
             _remove_old_reports(settings.report_json)
         if settings.cluster is not None and not settings.off:
             check_cluster(settings.cluster)
+        if settings.gradients is not None and not settings.off:
+            check_gradients()
     except ConfigError as error:
         print(f"stoker: {error}", file=sys.stderr)
         return WRONG_USE
@@ -126,6 +128,18 @@ def check_interpreter(command: list[str]) -> None:
         raise ConfigError(
             f"{python} imports stoker {found[1]} from {found[0]}, but this is stoker "
             f"{__version__} from {ours}; install the same version in both"
+        )
+
+
+def check_gradients() -> None:
+    """See that --gradients can be served here. Raises ConfigError where a library is missing."""
+    from importlib.util import find_spec
+
+    missing = [name for name in ("numba", "numpy") if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"--gradients needs {', '.join(missing)}: {sys.executable} -m pip install "
+            '"stoker[gradients]"'
         )
 
 

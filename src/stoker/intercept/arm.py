@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 WATCHED = "torch.utils.data"
+WATCHED_DDP = "torch.nn.parallel.distributed"
+GRADIENTS = "STOKER_GRADIENTS"
 PROOF = "STOKER_PROOF"  # set by `stoker verify`; proof/record.py
 
 
@@ -75,8 +77,27 @@ def arm() -> None:
         install()
     else:
         sys.meta_path.insert(0, _Watcher(WATCHED, install))
+    if GRADIENTS in os.environ:
+        _arm_ddp()
     if PROOF in os.environ:
         _seed()
+
+
+def _arm_ddp() -> None:
+    if WATCHED_DDP in sys.modules:
+        install_ddp()
+    else:
+        sys.meta_path.insert(0, _Watcher(WATCHED_DDP, install_ddp))
+
+
+def install_ddp() -> None:
+    """Patch DDP; on any error of ours leave it to torch, with one line."""
+    try:
+        from stoker.intercept import patches
+
+        patches.install_ddp()
+    except Exception as error:
+        print(f"stoker: gradients are left to DDP: {error}", file=sys.stderr)
 
 
 def _seed() -> None:

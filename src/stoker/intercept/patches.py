@@ -91,6 +91,36 @@ PATCHES = (
     ),
 )  # fmt: skip
 
+_DDP = "torch.nn.parallel.distributed"
+# Where gradients are to be compressed.
+PATCHES_OF_DDP = (
+    Patch(
+        _DDP, "DistributedDataParallel.__init__",
+        "self, module, device_ids, output_device, dim, broadcast_buffers, init_sync, process_group, "
+        "bucket_cap_mb, find_unused_parameters, check_reduction, gradient_as_bucket_view, "
+        "static_graph, delay_all_reduce_named_params, param_to_hook_all_reduce, mixed_precision, "
+        "device_mesh, skip_all_reduce_unused_params, bucket_cap_mb_list, batched_grad_copy, "
+        "forward_sync_buffers",
+        "stoker.intercept.ddp:make", why="register the hook that compresses gradients",
+    ),
+    Patch(
+        _DDP, "DistributedDataParallel.register_comm_hook", "self, state, hook",
+        "stoker.intercept.ddp:register", why="give way to the script's hook",
+        made_of=(
+            "_check_comm_hook", "logger", "AssertionError", "_set_comm_hook_name", "__qualname__",
+            "_comm_hooks", "append", "dist", "_register_comm_hook", "reducer",
+        ),
+    ),
+    Patch(
+        _DDP, "DistributedDataParallel._register_builtin_comm_hook", "self, comm_hook_type",
+        "stoker.intercept.ddp:register_builtin", why="give way to the script's hook",
+        made_of=(
+            "logger", "AssertionError", "_set_comm_hook_name", "str", "dist",
+            "_register_builtin_comm_hook", "reducer",
+        ),
+    ),
+)  # fmt: skip
+
 _STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 # Of classes that a script may bring along or not: applied when they are built on DataLoader.
 PATCHES_OF_OTHERS = {
@@ -126,6 +156,20 @@ def install(settings: Settings) -> None:
         _apply(patch)
     if not _heard:
         _hear_of_classes(DataLoader)
+
+
+def install_ddp() -> None:
+    """Apply the patches of DDP, all of them or none. Idempotent."""
+    from stoker.intercept import run
+
+    unknown = [
+        patch for patch in PATCHES_OF_DDP if patch not in _originals and not patch.is_known()
+    ]
+    if unknown:
+        run.say_once(f"{unknown[0]} looks different in this torch: gradients are left to DDP")
+        return
+    for patch in PATCHES_OF_DDP:
+        _apply(patch)
 
 
 def _apply(patch: Patch, owner: Any = None) -> None:

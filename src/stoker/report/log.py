@@ -60,6 +60,7 @@ class RunLog:
         settings: dict[str, Any] = {}
         loaders: list[LoaderRecord] = []
         without_stoker: list[int] = []
+        scheme: str | None = None
         for entry in self._read_lines():
             kind = entry.pop("kind")
             if kind == "settings":
@@ -71,6 +72,8 @@ class RunLog:
                 loader.reasons, loader.offloaded = entry["reasons"], entry["offloaded"]
             elif kind == "ranks":
                 without_stoker = entry["without_stoker"]
+            elif kind == "gradients":
+                scheme = entry["scheme"]
             elif kind == "digest":
                 loaders[entry["number"]].digests.append(entry["sha256"])
             elif kind == "note":
@@ -78,6 +81,7 @@ class RunLog:
         run = RunRecord()
         run.read_row(self._map[_RUN_AT : _RUN_AT + RUN_ROW.size])
         run.rank, run.without_stoker = settings.get("rank"), without_stoker
+        run.gradients = scheme
         run.price_worker = settings.get("price_worker")
         run.price_trainer = settings.get("price_trainer")
         for loader in loaders:

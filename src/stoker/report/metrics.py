@@ -13,8 +13,8 @@ ROW = struct.Struct(
     "<qqddqqqq"
 )  # num_batches, num_samples, wait_s, busy_s, wire, raw, copied, away
 RUN_ROW = struct.Struct(
-    "<dddqqqqqq"
-)  # wall_s, cpu_s, away_s, rss, started, lost, replayed, slots, hedged
+    "<dddqqqqqqqq"
+)  # wall_s, cpu_s, away_s, rss, started, lost, replayed, slots, hedged, gradients' wire and raw
 
 
 @dataclass(slots=True)
@@ -63,6 +63,9 @@ class RunRecord:
     num_slots: int = 0
     num_hedged: int = 0
     away_s: float = 0.0  # that CPUs of other machines were this process's, all of them together
+    gradients_wire_nbytes: int = 0
+    gradients_raw_nbytes: int = 0
+    gradients: str | None = None  # how they are compressed
     price_worker: float | None = None  # of one of those for an hour
     price_trainer: float | None = None  # of this machine for an hour
     rank: int | None = None
@@ -72,12 +75,14 @@ class RunRecord:
         return RUN_ROW.pack(
             self.wall_s, self.cpu_s, self.away_s, self.peak_rss_nbytes,
             self.num_started, self.num_lost, self.num_replayed, self.num_slots, self.num_hedged,
+            self.gradients_wire_nbytes, self.gradients_raw_nbytes,
         )  # fmt: skip
 
     def read_row(self, data: bytes) -> None:
         (
             self.wall_s, self.cpu_s, self.away_s, self.peak_rss_nbytes,
             self.num_started, self.num_lost, self.num_replayed, self.num_slots, self.num_hedged,
+            self.gradients_wire_nbytes, self.gradients_raw_nbytes,
         ) = RUN_ROW.unpack(data)  # fmt: skip
 
 
@@ -102,7 +107,11 @@ def as_json(run: RunRecord, loaders: list[LoaderRecord], ended: str) -> dict[str
             "workers": _cost(run.away_s, run.price_worker),
             "trainer": _cost(run.wall_s, run.price_trainer),
         },
-        "gradients": {"scheme": None, "wire_nbytes": 0, "raw_nbytes": 0},
+        "gradients": {
+            "scheme": run.gradients,
+            "wire_nbytes": run.gradients_wire_nbytes,
+            "raw_nbytes": run.gradients_raw_nbytes,
+        },
         "trainer": {"cpu_s": run.cpu_s, "peak_rss_nbytes": run.peak_rss_nbytes},
     }
 

@@ -1,8 +1,8 @@
 """Keeps the run log of this process, and writes the report when it ends.
 
 Promise: exactly one report a process, by `finish` at exit or by the keeper (keeper.py) when
-the process ends in a way that runs no exit handler. Only processes that iterated a loader
-write one.
+the process ends in a way that runs no exit handler. Only processes that iterated a loader,
+or compress gradients, write one.
 Owner: the thread that iterates; two threads that iterate write rows of different loaders.
 """
 
@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from stoker.clock import process_age_s, process_cpu_s
 from stoker.config import Settings
@@ -27,6 +27,13 @@ from stoker.report.summary import summary
 REFRESH_S = 0.2  # how stale CPU time and memory may be after a kill -9
 
 _KEEPER_FDS = (7, 8, 9)  # lifeline, log, pidfd; a shell hands on no higher ones
+
+
+class Exchanged(Protocol):
+    """What a model's ranks have sent each other, and what that would have been in fp32."""
+
+    wire_nbytes: int
+    raw_nbytes: int
 
 
 class Recorder:
@@ -46,6 +53,7 @@ class Recorder:
         self.run.price_worker = settings.price_worker
         self.run.price_trainer = settings.price_trainer
         self.served_s: Callable[[], float] = float  # by CPUs of other machines; of none: 0.0
+        self._exchanged: list[Exchanged] = []
         self._report_file = _own_file(settings.report_json, self.run.rank)
         self._quiet = settings.quiet or bool(self.run.rank)  # one summary: rank 0's
         self._log.append(
@@ -96,6 +104,12 @@ class Recorder:
         if self.run.wall_s - self._refreshed_s > REFRESH_S:
             self.refresh()
 
+    def exchanges(self, scheme: str, counts: Exchanged) -> None:
+        """A model's gradients are compressed from now on."""
+        self.run.gradients = scheme
+        self._exchanged.append(counts)
+        self._log.append("gradients", scheme=scheme)
+
     def settle(self, record: LoaderRecord, reasons: list[str]) -> None:
         """It is known now who makes the batches of a loader without workers."""
         if reasons == record.reasons and record.offloaded is not bool(reasons):
@@ -116,6 +130,8 @@ class Recorder:
         self._refreshed_s = self.run.wall_s = process_age_s()
         self.run.cpu_s = process_cpu_s()
         self.run.away_s = self.served_s()
+        self.run.gradients_wire_nbytes = sum(each.wire_nbytes for each in self._exchanged)
+        self.run.gradients_raw_nbytes = sum(each.raw_nbytes for each in self._exchanged)
         self.run.peak_rss_nbytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         self._log.put_run(self.run)
 

@@ -13,7 +13,7 @@ _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 def summary(report: dict[str, Any]) -> str:
     """Lines for stderr, each beginning with `stoker: `; ends with a newline."""
-    lines = [_head(report), *_loader_lines(report["loaders"])]
+    lines = [_head(report), *_loader_lines(report["loaders"]), *_gradients_line(report)]
     lines += [*_cost_line(report), *_advice(report)]
     if len(lines) > MAX_LINES:
         num_left_out = len(lines) - MAX_LINES + 1
@@ -57,6 +57,14 @@ def _loader_line(loader: dict[str, Any]) -> str:
     for note in loader["notes"]:
         text += f"; {note}"
     return text
+
+
+def _gradients_line(report: dict[str, Any]) -> list[str]:
+    told = report["gradients"]
+    if told["scheme"] is None:
+        return []
+    sent, raw = readable_nbytes(told["wire_nbytes"]), readable_nbytes(told["raw_nbytes"])
+    return [f"gradients: {told['scheme']}; {sent} sent in place of {raw}"]
 
 
 def _cost_line(report: dict[str, Any]) -> list[str]:

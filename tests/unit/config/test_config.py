@@ -12,7 +12,7 @@ TEXTS = {
     "chains": "7", "cluster": "auto", "workers": "3", "memory": "2G", "report_json": "report.json",
     "hash_batches": "1", "quiet": "yes", "off": "true", "bind": "10.0.0.1",
     "no_tls": "1", "allow_mismatch": "1", "no_hedge": "1", "price_worker": "0.03",
-    "price_trainer": "2.5",
+    "price_trainer": "2.5", "gradients": "4bit+ef", "gradient_codes": "head.*=8bit,*.bias=bf16",
 }  # fmt: skip
 
 
@@ -57,13 +57,17 @@ def test_the_nearest_source_decides():
         ("chains", "0"), ("chains", "many"), ("chains", ""),
         ("memory", "lots"), ("memory", ""), ("memory", "-1G"), ("memory", "4X"),
         ("quiet", "maybe"),
+        ("gradients", "2bit"), ("gradients", "4bit+"), ("gradients", ""), ("gradients", "fp32"),
+        ("gradient_codes", "head"), ("gradient_codes", "head=4"), ("gradient_codes", "=8bit"),
+        ("gradient_codes", "*=8bit,head=no"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("source", ["flags", "environ", "table"])
 def test_a_value_that_cannot_be_names_its_origin_and_itself(source, name, text):
     key = f"STOKER_{name.upper()}" if source == "environ" else name
+    flag = name.replace("_", "-")
     origin = {
-        "flags": f"--{name}", "environ": f"STOKER_{name.upper()}", "table": f"[tool.stoker] {name}"
+        "flags": f"--{flag}", "environ": f"STOKER_{name.upper()}", "table": f"[tool.stoker] {name}"
     }[source]  # fmt: skip
     with pytest.raises(ConfigError) as caught:
         resolve(**{source: {key: text}})
@@ -104,6 +108,8 @@ def test_a_report_is_written_where_the_command_was_given(tmp_path, monkeypatch):
         no_hedge=st.booleans(),
         price_worker=st.none() | st.floats(0, 1e9),
         price_trainer=st.none() | st.floats(0, 1e9),
+        gradients=st.none() | st.sampled_from(["bf16", "8bit+ef"]),
+        gradient_codes=st.none() | st.just("head.*=fp32, *=bf16"),
     )
 )
 def test_settings_survive_the_environment(settings):

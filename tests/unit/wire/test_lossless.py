@@ -21,7 +21,6 @@ from stoker.wire.lossless import (
     raw_nbytes,
     warm,
 )
-from stoker.wire.lossless import kernels as lossless_kernels
 
 GUARD_NBYTES = 64
 NEVER = 0xA5
@@ -485,22 +484,3 @@ def test_importing_it_brings_neither_torch_nor_numba():
     code = "import sys, stoker.wire.lossless; print({'torch', 'numba'} & set(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "set()"
-
-
-def test_machine_code_is_kept_in_the_users_cache(monkeypatch, tmp_path):
-    monkeypatch.setattr(lossless_kernels._numba_config, "CACHE_DIR", "")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert lossless_kernels._folder() == str(tmp_path / "stoker" / "kernels")
-
-
-def test_numbas_own_setting_wins(monkeypatch, tmp_path):
-    monkeypatch.setattr(lossless_kernels._numba_config, "CACHE_DIR", str(tmp_path))
-    assert lossless_kernels._folder() == str(tmp_path)
-
-
-@pytest.mark.parametrize("nowhere", ["/proc/nowhere", "relative/path"])
-def test_where_nothing_can_be_kept_nothing_is(monkeypatch, tmp_path, nowhere):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(lossless_kernels._numba_config, "CACHE_DIR", "")
-    monkeypatch.setenv("XDG_CACHE_HOME", nowhere)
-    assert lossless_kernels._folder() is None

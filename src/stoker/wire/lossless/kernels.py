@@ -4,20 +4,15 @@ Promise: an encoder that says True has compared every element with what its deco
 bit for bit. No loop leaves the arrays it is given, whatever is in them.
 Ban: no torch, no thread; floats are handled as their bits, so a NaN is a value like any other.
 
-numba compiles when this module is first imported (seconds; no compiler is needed) and keeps the
-machine code in NUMBA_CACHE_DIR if that is set, else in $XDG_CACHE_HOME/stoker/kernels
-(~/.cache/stoker/kernels); where that cannot be written, each process compiles for itself.
+numba compiles when this module is first imported (compiled.py).
 """
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
+
+from stoker.compiled import kernel
 
 Bits = npt.NDArray[np.uint16] | npt.NDArray[np.uint32] | npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
@@ -30,58 +25,17 @@ _MAX_TRIES = 1 << 17
 # Elements between two looks at whether all were found. Fits the L1 cache with the hash.
 _RUN = 4096
 
-_numba_config: Any = numba.config  # its names are made at run time
-_Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
-
-
-def _folder() -> str | None:
-    """Where numba keeps the machine code; None where nothing can be kept."""
-    if _numba_config.CACHE_DIR:
-        return str(_numba_config.CACHE_DIR)
-    root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    folder = Path(os.path.expanduser(root), "stoker", "kernels")  # noqa: PTH111 - raises nothing
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return str(folder) if folder.is_absolute() and os.access(folder, os.W_OK) else None
-
-
-FOLDER = _folder()
-
-
-@contextmanager
-def _kept_in_folder() -> Iterator[None]:
-    """numba looks at its setting when a function is declared; the script's own stay where they are."""
-    before, _numba_config.CACHE_DIR = _numba_config.CACHE_DIR, FOLDER or ""
-    try:
-        yield
-    finally:
-        _numba_config.CACHE_DIR = before
-
-
-def _kernel(*signatures: str) -> Callable[[_Kernel], _Kernel]:
-    """Compile now, or load what was compiled before. Without signatures: part of its callers."""
-
-    def compiled(function: _Kernel) -> _Kernel:
-        with _kept_in_folder():
-            cache = FOLDER is not None and bool(signatures)
-            made: Any = numba.njit(list(signatures) or None, nogil=True, cache=cache)(function)
-        return cast(_Kernel, made)
-
-    return compiled
-
 
 def _each_width(signature: str) -> list[str]:
     return [signature.format(T=width) for width in ("u2", "u4", "u8")]
 
 
-@_kernel()
+@kernel()
 def _slot(bits: Any, multiplier: Any) -> Any:
     return (np.uint64(bits) * multiplier) >> _SLOT_SHIFT
 
 
-@_kernel()
+@kernel()
 def _rehash(table: Bits, size: int, slots: Bytes, multiplier: Any) -> Any:
     """Find a multiplier that sends each value to a slot of its own. Returns it, or 0."""
     taken_in = np.zeros(NUM_SLOTS, np.int64)  # the last try that put a value there
@@ -105,7 +59,7 @@ def _rehash(table: Bits, size: int, slots: Bytes, multiplier: Any) -> Any:
     return np.uint64(0)
 
 
-@_kernel()
+@kernel()
 def _learn(values: Bits, table: Bits, size: int) -> int:
     """Append the values that the table lacks. Returns its new size, -1 where it is too small."""
     for i in range(values.size):
@@ -121,7 +75,7 @@ def _learn(values: Bits, table: Bits, size: int) -> int:
     return size
 
 
-@_kernel()
+@kernel()
 def _look_up(values: Bits, out: Bytes, table: Bits, slots: Bytes, multiplier: Any) -> bool:
     """Write each value's index; whether every index leads back to the very same bits."""
     wrong = values.dtype.type(0)
@@ -133,7 +87,7 @@ def _look_up(values: Bits, out: Bytes, table: Bits, slots: Bytes, multiplier: An
     return bool(wrong == 0)
 
 
-@_kernel()
+@kernel()
 def _encode_run(
     values: Bits, out: Bytes, c: int, tables: Bits, sizes: Any, slots: Bytes, multipliers: Any
 ) -> bool:
@@ -150,7 +104,7 @@ def _encode_run(
     return _look_up(values, out, tables[c], slots[c], multipliers[c])
 
 
-@_kernel(
+@kernel(
     *_each_width(
         "b1(Array({T}, 1, 'C', readonly=True), u1[::1], i8, i8, {T}[:,::1], i8[::1], u1[:,::1], u8[::1])"
     )
@@ -181,13 +135,13 @@ def encode_tables(
     return True
 
 
-@_kernel()
+@kernel()
 def _decode_run(indices: Bytes, out: Bits, table: Bits) -> None:
     for i in range(indices.size):
         out[i] = table[indices[i]]
 
 
-@_kernel(*_each_width("void(Array(u1, 1, 'C', readonly=True), {T}[::1], i8, i8, {T}[:,::1])"))
+@kernel(*_each_width("void(Array(u1, 1, 'C', readonly=True), {T}[::1], i8, i8, {T}[:,::1])"))
 def decode_tables(indices: Bytes, out: Bits, num_channels: int, inner: int, tables: Bits) -> None:
     """Write each index's value. The tables have NUM_VALUES entries, so that any byte is good."""
     if inner == 1:
@@ -201,7 +155,7 @@ def decode_tables(indices: Bytes, out: Bits, num_channels: int, inner: int, tabl
         _decode_run(indices[part], out[part], tables[plane % num_channels])
 
 
-@_kernel("b1(Array(f4, 1, 'C', readonly=True), Array(u4, 1, 'C', readonly=True), i2[::1])")
+@kernel("b1(Array(f4, 1, 'C', readonly=True), Array(u4, 1, 'C', readonly=True), i2[::1])")
 def encode_pcm(values: Any, bits: Any, out: Any) -> bool:
     """Write k where a value is k/32768 to the bit; False: some value is not.
 
@@ -224,7 +178,7 @@ def encode_pcm(values: Any, bits: Any, out: Any) -> bool:
     return True
 
 
-@_kernel("void(Array(i2, 1, 'C', readonly=True), f4[::1])")
+@kernel("void(Array(i2, 1, 'C', readonly=True), f4[::1])")
 def decode_pcm(samples: Any, out: Any) -> None:
     for i in range(samples.size):
         out[i] = np.float32(samples[i]) * np.float32(1 / 32768)

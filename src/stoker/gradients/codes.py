@@ -1,0 +1,38 @@
+"""How a gradient's elements travel, and the schemes that a user may ask for.
+
+Pure: standard library only.
+"""
+
+from enum import IntEnum
+
+# Elements that share a scale. With 4 bits and 1,024, CGX (arXiv 2111.08617, section 4) kept accuracy.
+BLOCK_LEN = 1024
+WORD_NBYTES = 4  # what a block begins and ends at a multiple of, in a message
+
+
+class Code(IntEnum):
+    """Of one block, by the bits of an element.
+
+    FP32: as it is. BF16: its upper half, rounded to nearest even. INT8, INT4: a whole number of
+    -127..127 or -7..7 times 1/127 or 1/7 of the block's largest magnitude, which goes along in fp32;
+    zeros and the largest are exact. A block that holds what is not finite has NaN for it.
+    """
+
+    INT4 = 4
+    INT8 = 8
+    BF16 = 16
+    FP32 = 32
+
+    @property
+    def num_levels(self) -> int:
+        """The largest whole number: 127 or 7. Raises KeyError for floats."""
+        return {Code.INT8: 127, Code.INT4: 7}[self]
+
+    def block_nbytes(self, length: int) -> int:
+        """What a block of so many elements takes in a message, whole words."""
+        scale_nbytes = WORD_NBYTES if self in (Code.INT4, Code.INT8) else 0
+        nbytes = -(-length * self // 8)
+        return scale_nbytes + -(-nbytes // WORD_NBYTES) * WORD_NBYTES
+
+
+NAMES = {"fp32": Code.FP32, "bf16": Code.BF16, "8bit": Code.INT8, "4bit": Code.INT4}

@@ -1,0 +1,139 @@
+"""A model's communication hook: compressed averages, until the script registers a hook of its own.
+
+DDP takes one hook and never another, so ours is there from the model's beginning and gives way: to
+the script's, which then is called as DDP would call it; to a plain average, where Join counts ranks
+or a bucket holds what cannot be coded.
+"""
+
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.modules.batchnorm import _NormBase
+
+from stoker.gradients.codes import NAMES, Code
+from stoker.gradients.exchange import Coding, Counts, Exchange
+from stoker.gradients.filters import Described, codes_of
+from stoker.gradients.meeting import Meeting
+
+ROUNDING_SEED = 20_211_108  # any; the same in every run
+_KINDS: dict[str, tuple[type[torch.nn.Module], ...]] = {
+    "norm": (_NormBase, torch.nn.LayerNorm, torch.nn.GroupNorm, torch.nn.RMSNorm),
+    "embedding": (torch.nn.Embedding, torch.nn.EmbeddingBag),
+}
+_register: Callable[..., None] = dist._register_comm_hook  # type: ignore[attr-defined]
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def why_not(model: torch.nn.parallel.DistributedDataParallel) -> str:
+    """Why a model's gradients are left as they are; empty where they need not be."""
+    if model._comm_hooks:
+        return "it has a communication hook of its own (mixed_precision= registers one)"
+    if model._use_python_reducer:
+        return "torch.compile's python_reducer averages its gradients"
+    if model._delay_all_reduce_all_params:
+        return "it delays the averages of all its parameters"
+    devices = {parameter.device.type for parameter in model.parameters()}
+    if devices != {"cpu"}:
+        return f"it is on {', '.join(sorted(devices))}, and only CPUs' gradients are compressed yet"
+    backend = dist.get_backend(model.process_group)
+    if "gloo" not in backend:
+        return f"its process group is {backend}'s, and not gloo's"
+    return ""
+
+
+class Hook:
+    """scheme: bf16, 8bit, 4bit, or one of these with +ef; patterns: codes by parameter name.
+
+    Registered with DDP by `attach`. Counts what was exchanged in `counts`.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.parallel.DistributedDataParallel,
+        meeting: Meeting,
+        scheme: str,
+        patterns: Mapping[str, str],
+    ) -> None:
+        group = meeting.group
+        self._model: Callable[[], Any] = weakref.ref(model)
+        self._theirs: tuple[Callable[..., Any], object] | None = None
+        coding = _coding(model.module, scheme, patterns)
+        self._exchange = Exchange(meeting.group_maker(), group.size(), group.rank(), coding)
+        weakref.finalize(model, self._exchange.close)
+
+    @property
+    def counts(self) -> Counts:
+        return self._exchange.counts
+
+    def attach(self) -> None:
+        _register(self._model().reducer, self, _average)
+
+    def give_way(self, hook: Callable[..., Any], state: object) -> None:
+        """The script's hook is called from now on. Raises what torch raises for a second one."""
+        if self._theirs is not None:
+            _register(self._model().reducer, state, hook)
+        self._theirs = hook, state
+
+    def average(self, bucket: Any) -> Any:
+        if self._theirs is not None:
+            hook, state = self._theirs
+            return hook(state, bucket)
+        model, buffer = self._model(), bucket.buffer()
+        if model._join_config.enable:
+            return _plain(model, buffer, _num_joining(model))
+        if buffer.dtype not in _FLOATS or buffer.layout is not torch.strided:
+            return _plain(model, buffer, model.process_group.size())
+        return self._exchange.exchange(bucket.parameters(), buffer)
+
+
+# Its annotations are what `register_comm_hook` asks of a hook.
+def _average(hook: Hook, bucket: "dist.GradBucket") -> "torch.futures.Future[torch.Tensor]":  # type: ignore[name-defined]
+    future: torch.futures.Future[torch.Tensor] = hook.average(bucket)
+    return future
+
+
+def _plain(model: Any, buffer: torch.Tensor, divisor: int) -> Any:
+    """What DDP does without a hook (torch/csrc/distributed/c10d/reducer.cpp, 2.13)."""
+    buffer.mul_(1.0 / divisor)
+    work = dist.all_reduce(buffer, group=model.process_group, async_op=True)
+    return work.get_future().then(lambda done: done.value()[0])
+
+
+def _num_joining(model: Any) -> int:
+    """By how many ranks DDP would divide under `join()`."""
+    if model._divide_by_initial_world_size:
+        return int(model.process_group.size())
+    # A rank that has joined calls hooks outside of a backward pass.
+    alive = torch.tensor(int(torch._C._current_graph_task_id() != -1))
+    dist.all_reduce(alive, group=model.process_group)
+    return int(alive)
+
+
+def described(model: torch.nn.Module) -> list[tuple[Described, torch.nn.Parameter]]:
+    """Each parameter where a module holds it: a shared one as often as there are such."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    found = []
+    for number, module in enumerate(model.modules()):
+        kind = next((kind for kind, kinds in _KINDS.items() if isinstance(module, kinds)), "other")
+        for parameter in module.parameters(recurse=False):
+            name, shape = names[id(parameter)], tuple(parameter.shape)
+            found.append((Described(name, shape, number, kind), parameter))
+    return found
+
+
+def _coding(model: torch.nn.Module, scheme: str, patterns: Mapping[str, str]) -> Coding:
+    name, _, feedback = scheme.partition("+")
+    found = described(model)
+    given = {pattern: NAMES[code] for pattern, code in patterns.items()}
+    chosen = codes_of([each for each, _ in found], NAMES[name], given)
+    codes: dict[int, Code] = {}
+    memory, num = {}, 0
+    for (_, parameter), code in zip(found, chosen, strict=True):  # a shared one: the least lossy
+        codes[id(parameter)] = max(code, codes.get(id(parameter), code))
+    for parameter in model.parameters():
+        if feedback and codes[id(parameter)] is not Code.FP32:
+            memory[id(parameter)], num = num, num + parameter.numel()
+    return Coding(codes, memory, num, None if feedback else ROUNDING_SEED)

@@ -1,0 +1,45 @@
+"""Whether all ranks of a model will compress its gradients alike, and a process group of their own.
+
+Promise: all ranks come to the same answer, and none waits for another: each says what it will do
+before DDP's own first collective, and reads what the others said after it.
+"""
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import _get_process_group_store
+
+_num_models: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
+
+
+class Meeting:
+    """The ranks of one model. group: DDP's; `word` must be every rank's for all to agree."""
+
+    def __init__(self, group: Any, word: str) -> None:
+        self.group, self._word = group, word
+        self._number = _num_models[group] = _num_models.get(group, 0) + 1
+        self._store = PrefixStore(
+            f"stoker/gradients/{self._number}", _get_process_group_store(group)
+        )
+        self._store.set(f"rank {group.rank()}", word)
+
+    def others(self) -> list[int]:
+        """Ranks of the group that have said something else, or nothing."""
+        words = {rank: f"rank {rank}" for rank in range(self.group.size())}
+        if self._store.check(list(words.values())):
+            found = self._store.multi_get(list(words.values()))
+        else:
+            found = [self._store.get(k) if self._store.check([k]) else b"" for k in words.values()]
+        return [rank for rank, said in enumerate(found) if said != self._word.encode()]
+
+    def group_maker(self) -> Callable[[], Any]:
+        """Makes a group of the same ranks that is known to nobody else. Not by `new_group`: it counts
+        a process's groups into the next one's name, so that later ranks of the script's could miss
+        each other."""
+        group, store = self.group, self._store
+        timeout = group._get_backend(torch.device("cpu")).options._timeout
+        return lambda: dist.ProcessGroupGloo(store, group.rank(), group.size(), timeout)

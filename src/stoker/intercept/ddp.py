@@ -1,0 +1,117 @@
+"""`--gradients` in a DistributedDataParallel's life: our hook from its beginning, until the script
+brings one of its own.
+
+Promise: a model whose gradients are not compressed is DDP's alone, with one line that says why; all
+ranks of a model decide alike.
+"""
+
+import functools
+import inspect
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from stoker.config import patterns_of
+from stoker.intercept import run
+
+if TYPE_CHECKING:
+    from stoker.gradients.hook import Hook
+    from stoker.gradients.meeting import Meeting
+
+_hooks: "weakref.WeakKeyDictionary[Any, Hook]" = weakref.WeakKeyDictionary()
+
+
+def make(original: Callable[..., None]) -> Callable[..., None]:
+    """`__init__`."""
+
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it is that one
+        meeting = _meet(inspect.signature(original), (self, *args), kwargs)
+        original(self, *args, **kwargs)
+        if meeting is not None:
+            _attach(self, meeting)
+
+    return __init__
+
+
+def register(original: Callable[..., None]) -> Callable[..., None]:
+    """`register_comm_hook`: as DDP's own where none of ours is in the way (torch 2.13)."""
+
+    @functools.wraps(original)
+    def register_comm_hook(self: Any, state: object, hook: Callable[..., Any]) -> None:
+        ours = _hooks.get(self)
+        if ours is None:
+            return original(self, state, hook)
+        self._check_comm_hook(hook)
+        self.logger._set_comm_hook_name(hook.__qualname__)
+        self._comm_hooks.append((hook, state))
+        return _give_way(ours, state, hook)
+
+    return register_comm_hook
+
+
+def register_builtin(original: Callable[..., None]) -> Callable[..., None]:
+    """`_register_builtin_comm_hook`: its two kinds, as torch also has them in Python."""
+
+    @functools.wraps(original)
+    def _register_builtin_comm_hook(self: Any, comm_hook_type: Any) -> None:
+        ours = _hooks.get(self)
+        if ours is None:
+            return original(self, comm_hook_type)
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+        name = str(comm_hook_type)
+        self.logger._set_comm_hook_name(name)
+        is_half = name.endswith("FP16_COMPRESS")
+        hook = default_hooks.fp16_compress_hook if is_half else default_hooks.allreduce_hook
+        return _give_way(ours, self.process_group, hook)
+
+    return _register_builtin_comm_hook
+
+
+def _give_way(ours: "Hook", state: object, hook: Callable[..., Any]) -> None:
+    ours.give_way(hook, state)
+    run.say_once("gradients: the script registered a communication hook of its own, which is used")
+
+
+def _meet(signature: inspect.Signature, args: Any, kwargs: Any) -> "Meeting | None":
+    """Tell the other ranks before the collective that every rank's `__init__` begins with."""
+    scheme = run.settings.gradients
+    try:
+        asked = signature.bind(*args, **kwargs).arguments
+    except TypeError:  # torch's own error follows
+        return None
+    if scheme is None or run.settings.off or not asked.get("init_sync", True):
+        return None
+    try:
+        from torch.distributed.distributed_c10d import _get_default_group
+
+        import stoker.gradients.hook  # noqa: F401 - what is missing shows before it is promised
+        from stoker.gradients.meeting import Meeting
+
+        mesh = asked.get("device_mesh")
+        group = asked.get("process_group") or (mesh and mesh.get_group(0)) or _get_default_group()
+        if group.size() == 1:
+            return None
+        return Meeting(group, f"{scheme} {run.settings.gradient_codes}")
+    except Exception as error:
+        run.say_once(f"gradients are left to DDP: {error}")
+        return None
+
+
+def _attach(model: Any, meeting: "Meeting") -> None:
+    from stoker.gradients.hook import Hook, why_not
+
+    settings = run.settings
+    reason = why_not(model)
+    if not reason and (others := meeting.others()):
+        ranks = ", ".join(map(str, others))
+        reason = f"ranks {ranks} of its group run without it, or with other settings"
+    if reason:
+        run.say_once(f"gradients of a {type(model.module).__name__} are left to DDP: {reason}")
+        return
+    assert settings.gradients is not None
+    hook = Hook(model, meeting, settings.gradients, patterns_of(settings.gradient_codes or ""))
+    hook.attach()
+    _hooks[model] = hook
+    run.recorder().exchanges(settings.gradients, hook.counts)

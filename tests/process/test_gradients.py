@@ -1,0 +1,166 @@
+"""`--gradients` in real scripts under torchrun: what is compressed is the same on all ranks and close
+to DDP's own; what is not is DDP's own to the bit.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.process.harness import Finished, finished, under_stoker
+
+pytestmark = pytest.mark.slow
+NUM_RANKS = 3
+# Averages that are ours; and those that stoker leaves alone.
+OURS = [
+    "plainly", "in_views", "unused", "static", "accumulated", "two_models", "bfloat16",
+    "half", "subgroup",
+]  # fmt: skip
+THEIRS = [
+    "own_hook", "late_hook", "builtin_hook", "second_hook", "wrong_hook", "joined",
+    "joined_by_effective", "double",
+]  # fmt: skip
+MORE = ["foreign", "at_once", "not_finite", "gone"]
+
+
+class Ran:
+    """What one run's ranks saved: case -> rank -> gradients of each step."""
+
+    def __init__(self, folder: Path, flags: list[str] | None, cases: list[str], home: Path) -> None:
+        folder.mkdir()
+        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={NUM_RANKS}"]
+        command = [sys.executable, *torchrun, "ddp_cases.py", str(folder), *cases]
+        report = f"--report-json={folder / 'report.json'}"
+        prefix = [] if flags is None else under_stoker(report, *flags, quiet=False)
+        # Compiled once, not in each test's own home.
+        environ = {"XDG_CACHE_HOME": str(home), "OMP_NUM_THREADS": "1", "TELL_FD": ""}
+        self.finished: Finished = finished([*prefix, *command], folder / "at", environ=environ)
+        assert self.finished.returncode == 0, self.finished.stderr
+        assert self.finished.leftovers == {}
+        self.folder = folder
+
+    def saved(self, case: str) -> list[list[list[torch.Tensor | None]]]:
+        return [torch.load(self.folder / f"{case}.{rank}") for rank in range(NUM_RANKS)]
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory, kernels):
+    return Ran(tmp_path_factory.mktemp("plain") / "run", None, [*OURS, *THEIRS, *MORE], kernels)
+
+
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory, kernels):
+    """Our exchange, of floats as they are."""
+    flags = ["--gradients=4bit", "--gradient-codes=*=fp32"]
+    return Ran(tmp_path_factory.mktemp("exact") / "run", flags, [*OURS, *MORE], kernels)
+
+
+@pytest.fixture(scope="module")
+def coded(tmp_path_factory, kernels):
+    cases = [*OURS, *THEIRS, *MORE]
+    return Ran(tmp_path_factory.mktemp("coded") / "run", ["--gradients=4bit"], cases, kernels)
+
+
+def flat(steps):
+    return [g for step in steps for g in step if g is not None]
+
+
+def same(a, b):
+    a, b = flat(a), flat(b)
+    return len(a) == len(b) and all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def in_group(case):
+    return 2 if case == "subgroup" else NUM_RANKS
+
+
+@pytest.mark.parametrize("case", OURS)
+def test_all_ranks_have_the_same_bits(exact, coded, case):
+    for ran in (exact, coded):
+        first, *others = ran.saved(case)[: in_group(case)]
+        assert flat(first)
+        assert all(same(first, other) for other in others)
+
+
+@pytest.mark.parametrize("case", OURS)
+def test_without_codes_it_is_ddps_average_but_for_its_order_of_addition(plain, exact, case):
+    for theirs, ours in zip(plain.saved(case), exact.saved(case), strict=True):
+        rounding = {"bfloat16": 2**-6, "half": 2**-9}.get(case, 2**-20)
+        for a, b in zip(flat(theirs), flat(ours), strict=True):
+            assert (a - b).abs().max() <= rounding * max(1.0, a.abs().max())
+
+
+@pytest.mark.parametrize("case", OURS)
+def test_the_first_steps_gradients_are_those_of_ddp_within_two_roundings(plain, coded, case):
+    theirs, ours = plain.saved(case)[0][0], coded.saved(case)[0][0]
+    pairs = [(a, b) for a, b in zip(theirs, ours, strict=True) if a is not None]
+    assert any(not torch.equal(a, b) for a, b in pairs)
+    for a, b in pairs:
+        # A rank's largest may be a few times the average's; each rounding is off by up to a seventh.
+        assert (a - b).abs().max() <= 2 * 3 / 7 * max(a.abs().max(), 1e-6)
+
+
+@pytest.mark.parametrize("case", THEIRS)
+def test_what_is_left_alone_is_ddps_own_to_the_bit(plain, coded, case):
+    for theirs, ours in zip(plain.saved(case), coded.saved(case), strict=True):
+        assert same(theirs, ours)
+
+
+def test_the_scripts_own_collectives_are_as_ever(plain, exact):
+    for theirs, ours in zip(plain.saved("foreign"), exact.saved("foreign"), strict=True):
+        assert same(theirs, ours)
+
+
+def test_what_the_script_reads_of_hooks_is_as_ever(plain, coded):
+    told = [
+        sorted(line for line in ran.finished.stdout.splitlines() if "hook" in line)
+        for ran in (plain, coded)
+    ]
+    assert told[0] == told[1] and len(told[0]) == 2 * NUM_RANKS
+
+
+def test_accumulated_steps_are_the_big_batchs(plain, exact):
+    for ran in (plain, exact):
+        for accumulated, at_once in zip(
+            ran.saved("accumulated"), ran.saved("at_once"), strict=True
+        ):
+            for a, b in zip(flat(accumulated), flat(at_once), strict=True):
+                assert torch.allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_what_is_not_finite_on_one_rank_is_not_on_any_and_is_over_with_its_step(coded):
+    for steps in coded.saved("not_finite"):
+        *bad, good = steps
+        assert all(not gradient.isfinite().all() for step in bad for gradient in step)
+        assert all(gradient.isfinite().all() for gradient in good)
+
+
+def test_nothing_is_left_of_a_model_that_is_gone(plain, coded):
+    told = [
+        sorted(line for line in ran.finished.stdout.splitlines() if "Thread" in line)
+        for ran in (plain, coded)
+    ]
+    assert told[0] == told[1] and len(told[0]) == NUM_RANKS
+
+
+def test_the_report_tells_the_scheme_and_what_was_sent(coded):
+    import json
+
+    reports = [json.loads(file.read_text()) for file in coded.folder.glob("report.*.json")]
+    assert len(reports) == NUM_RANKS
+    for report in reports:
+        told = report["gradients"]
+        assert told["scheme"] == "4bit"
+        assert 0 < told["wire_nbytes"] < told["raw_nbytes"] / 3
+
+
+def test_who_is_left_alone_is_told_once_and_why(coded):
+    lines = [line for line in coded.finished.stderr.splitlines() if line.startswith("stoker: grad")]
+    own = "gradients: the script registered a communication hook of its own, which is used"
+    assert sum(own in line for line in lines) == NUM_RANKS

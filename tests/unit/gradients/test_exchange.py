@@ -1,0 +1,233 @@
+"""Averages over ranks that are threads of this process, over gloo: the same bits on all of them."""
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+
+from stoker.gradients.codes import BLOCK_LEN, Code
+from stoker.gradients.exchange import Coding, Exchange
+
+PATIENCE_S = 60.0
+LEVELS = {Code.INT4: 7, Code.INT8: 127}
+SIZES = [1, 15, 16, 17, 1023, 1024, 1025, 7919, 104_729]
+
+
+class Ranks:
+    """As many exchanges as there are ranks, each with its group."""
+
+    def __init__(self, num, codes_by_length, *, feedback=False, seed=None):
+        store = dist.HashStore()
+        self.parameters = [
+            [torch.nn.Parameter(torch.zeros(length)) for length, _ in codes_by_length]
+            for _ in range(num)
+        ]
+        self.exchanges = []
+        for rank in range(num):
+            own = self.parameters[rank]
+            codes = {id(p): code for p, (_, code) in zip(own, codes_by_length, strict=True)}
+            memory, total = {}, 0
+            for parameter in own if feedback else ():
+                memory[id(parameter)], total = total, total + parameter.numel()
+            self.exchanges.append(
+                Exchange(
+                    lambda rank=rank: dist.ProcessGroupGloo(
+                        store, rank, num, timedelta(seconds=PATIENCE_S)
+                    ),
+                    num,
+                    rank,
+                    Coding(codes, memory, total, seed),
+                )
+            )
+
+    def average(self, buffers):
+        """In place. Returns the futures' values."""
+        return self.wait(self.begin(buffers))
+
+    def begin(self, buffers, chosen=slice(None)):
+        return [
+            exchange.exchange(parameters[chosen], buffer)
+            for exchange, parameters, buffer in zip(
+                self.exchanges, self.parameters, buffers, strict=True
+            )
+        ]
+
+    @staticmethod
+    def wait(futures):
+        with ThreadPoolExecutor(len(futures)) as pool:
+            return list(pool.map(lambda future: future.wait(), futures))
+
+    def close(self):
+        for exchange in self.exchanges:
+            exchange.close()
+
+
+@pytest.fixture
+def ranks():
+    made = []
+
+    def make(*args, **kwargs):
+        made.append(Ranks(*args, **kwargs))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def drawn(num, length, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(7)
+    return [torch.randn(length, generator=generator).to(dtype) for _ in range(num)]
+
+
+def digests(buffers):
+    return {hashlib.sha256(b.view(torch.uint8).numpy().tobytes()).hexdigest() for b in buffers}
+
+
+def largest_of_blocks(values):
+    values = np.abs(values)
+    starts = range(0, len(values), BLOCK_LEN)
+    each = [
+        np.full(len(values[s : s + BLOCK_LEN]), values[s : s + BLOCK_LEN].max()) for s in starts
+    ]
+    return np.concatenate(each)
+
+
+@pytest.mark.parametrize("seed", [None, 3], ids=["nearest", "stochastic"])
+@pytest.mark.parametrize("num", [1, 2, 3, 4])
+@pytest.mark.parametrize("code", Code)
+def test_all_ranks_end_alike_within_the_bound_of_two_roundings(ranks, code, num, seed):
+    for size in SIZES:
+        buffers = drawn(num, size)
+        before = [buffer.numpy().copy() for buffer in buffers]
+        one = ranks(num, [(size, code)], seed=seed)
+        for result, buffer in zip(one.average(buffers), buffers, strict=True):
+            assert result.data_ptr() == buffer.data_ptr()
+        assert len(digests(buffers)) == 1
+        exact = np.mean([each.astype(np.float64) for each in before], axis=0)
+        error = np.abs(buffers[0].numpy() - exact)
+        if code in LEVELS:
+            steps = (0.5 if seed is None else 1.0) / LEVELS[code]
+            first = np.mean([largest_of_blocks(each) for each in before], axis=0) * steps
+            second = (largest_of_blocks(exact) + largest_of_blocks(first)) * steps
+            assert (error <= (first + second) * 1.001).all()
+        else:
+            bits = {Code.BF16: 8, Code.FP32: 24}[code]
+            most = np.max([np.abs(each) for each in before], axis=0)
+            assert (error <= 4 * most * 2.0**-bits).all()
+        one.close()
+
+
+@pytest.mark.parametrize("num", [1, 2, 3, 4])
+@pytest.mark.parametrize("code", Code)
+def test_zeros_and_constants_are_exact(ranks, code, num):
+    for value in (0.0, 1.0, -0.75):
+        buffers = [torch.full((3001,), value) for _ in range(num)]
+        ranks(num, [(3001, code)]).average(buffers)
+        assert all((buffer == value).all() for buffer in buffers)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("code", Code)
+def test_what_is_not_finite_on_one_rank_is_not_on_any(ranks, code, dtype, bad):
+    buffers = drawn(3, 5000, dtype)
+    buffers[1][4321] = bad
+    ranks(3, [(5000, code)]).average(buffers)
+    assert not any(buffer[4321].isfinite() for buffer in buffers)
+    assert all(buffer[:4096].isfinite().all() for buffer in buffers)
+    assert len(digests(buffers)) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("length", [1, 1001, 4096])
+def test_16_bit_gradients_are_averaged_in_fp32(ranks, dtype, length):
+    buffers = drawn(4, length, dtype)
+    expected = (torch.stack([b.float() for b in buffers]).sum(0) / 4).to(dtype)
+    ranks(4, [(length, Code.FP32)]).average(buffers)
+    assert len(digests(buffers)) == 1
+    assert torch.allclose(buffers[0].float(), expected.float(), rtol=2**-7, atol=1e-6)
+
+
+def test_a_sum_that_overflows_is_not_finite(ranks):
+    buffers = [torch.full((2048,), 3e38) for _ in range(4)]
+    ranks(4, [(2048, Code.INT8)]).average(buffers)
+    assert not any(buffer.isfinite().any() for buffer in buffers)
+
+
+def test_buckets_that_come_before_the_last_is_done_are_exchanged_in_their_order(ranks):
+    lengths = [(5000, Code.INT4), (70_000, Code.INT8), (33, Code.FP32)]
+    one = ranks(3, lengths)
+    for _ in range(4):
+        buffers = [drawn(3, length) for length, _ in lengths]
+        expected = [torch.stack(each).mean(0) for each in buffers]
+        futures = [one.begin(each, slice(i, i + 1)) for i, each in enumerate(buffers)]
+        for each in reversed(futures):
+            one.wait(each)
+        for each, exact in zip(buffers, expected, strict=True):
+            assert len(digests(each)) == 1
+            assert (each[0] - exact).abs().max() < 1.0
+
+
+def test_residuals_follow_their_parameters_into_other_buckets(ranks):
+    """A rebuilt bucket holds its parameters in another order; what was not sent is not lost."""
+    lengths = [(3000, Code.INT4), (2000, Code.INT4)]
+    together, apart = ranks(2, lengths, feedback=True), ranks(2, lengths, feedback=True)
+    sums = []
+    for one in (together, apart):
+        total = [torch.zeros(3000), torch.zeros(2000)]
+        for step in range(16):
+            first, second = drawn(2, 3000), drawn(2, 2000)
+            if one is together or step < 5:
+                both = [torch.cat(each) for each in zip(first, second, strict=True)]
+                one.average(both)
+                parts = both[0].split([3000, 2000])
+            else:
+                one.wait(one.begin(second, slice(1, 2)))
+                one.wait(one.begin(first, slice(0, 1)))
+                parts = first[0], second[0]
+            total = [t + part for t, part in zip(total, parts, strict=True)]
+        sums.append(total)
+    exact = [torch.stack(drawn(2, length)).mean(0) for length, _ in lengths]
+    for total in sums:
+        for found, expected in zip(total, exact, strict=True):
+            assert (found / 16 - expected).abs().max() < 0.35  # a step of 4 bits is 0.5 here
+
+
+def test_no_memory_is_taken_once_a_bucket_was_seen(ranks):
+    one = ranks(2, [(100_000, Code.INT4)])
+    buffers = drawn(2, 100_000)
+    one.average(buffers)
+    kept = [id(bucket) for e in one.exchanges for bucket in e._buckets.values()]
+    places = [b.sent.data_ptr() for e in one.exchanges for b in e._buckets.values()]
+    for _ in range(3):
+        one.average(buffers)
+    assert kept == [id(bucket) for e in one.exchanges for bucket in e._buckets.values()]
+    assert places == [b.sent.data_ptr() for e in one.exchanges for b in e._buckets.values()]
+
+
+def test_what_is_counted_is_the_formula(ranks):
+    one = ranks(4, [(1_000_000, Code.INT4)])
+    one.average(drawn(4, 1_000_000))
+    counts = one.exchanges[0].counts
+    assert counts.wire_nbytes == pytest.approx(
+        2 * 3 / 4 * 4e6 * (4 + 32 / BLOCK_LEN) / 32, rel=0.02
+    )
+    assert counts.raw_nbytes == 2 * 3 * 1_000_000
+    assert counts.num_buckets == 1
+
+
+def test_an_error_of_the_group_is_the_futures_and_all_later_ones(ranks):
+    def make():
+        raise RuntimeError("connection closed by peer")
+
+    parameters = [torch.nn.Parameter(torch.zeros(10))]
+    exchange = Exchange(make, 2, 0, Coding({id(parameters[0]): Code.FP32}))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="connection closed by peer"):
+            exchange.exchange(parameters, torch.zeros(10)).wait()
+    exchange.close()
