@@ -75,9 +75,9 @@ def _price(text: str) -> float:
 
 
 def _gradients(text: str) -> str:
-    if text.removesuffix("+ef") in ("bf16", "8bit", "4bit"):
+    if text.removesuffix("+ef") in ("bf16", "8bit", "4bit", "best"):
         return text
-    raise ConfigError(f"gradients: got {text!r}; give bf16, 8bit or 4bit, each also with +ef")
+    raise ConfigError(f"gradients: got {text!r}; give bf16, 8bit, 4bit or best, each also with +ef")
 
 
 def _gradient_codes(text: str) -> str:
@@ -214,9 +214,10 @@ SETTINGS = (
     ),
     Setting("price_trainer", _price, "PRICE", "of this machine for an hour"),
     Setting(
-        "gradients", _gradients, "bf16|8bit|4bit[+ef]",
-        "compress what DistributedDataParallel sends, with loss: bits an element; with +ef what a "
-        "step loses is added to the next one's",
+        "gradients", _gradients, "bf16|8bit|4bit|best[+ef]",
+        "compress what DistributedDataParallel sends, with loss: the fewest bits an element that are "
+        "permitted (best: 4), as far as that is faster; with +ef what a step loses is added to the "
+        "next one's",
     ),
     Setting(
         "gradient_codes", _gradient_codes, "PATTERN=CODE,...",

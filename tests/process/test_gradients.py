@@ -2,13 +2,17 @@
 to DDP's own; what is not is DDP's own to the bit.
 """
 
+import contextlib
+import json
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.process.harness import Finished, finished, under_stoker
+from tests.process.harness import Finished, finished, started, under_stoker
+from tests.process.test_deploy import free_port
 
 pytestmark = pytest.mark.slow
 NUM_RANKS = 3
@@ -150,8 +154,6 @@ def test_nothing_is_left_of_a_model_that_is_gone(plain, coded):
 
 
 def test_the_report_tells_the_scheme_and_what_was_sent(coded):
-    import json
-
     reports = [json.loads(file.read_text()) for file in coded.folder.glob("report.*.json")]
     assert len(reports) == NUM_RANKS
     for report in reports:
@@ -164,3 +166,45 @@ def test_who_is_left_alone_is_told_once_and_why(coded):
     lines = [line for line in coded.finished.stderr.splitlines() if line.startswith("stoker: grad")]
     own = "gradients: the script registered a communication hook of its own, which is used"
     assert sum(own in line for line in lines) == NUM_RANKS
+
+
+@contextlib.contextmanager
+def by_hand(folder: Path, flags: list[list[str] | None], kernels: Path, num_steps: int):
+    """A rank for each: its flags, or None without stoker."""
+    port = str(free_port())
+    with contextlib.ExitStack() as stack:
+        ranks = []
+        for rank, own in enumerate(flags):
+            environ = {"RANK": str(rank), "WORLD_SIZE": str(len(flags)), "MASTER_PORT": port}
+            environ |= {"MASTER_ADDR": "127.0.0.1", "XDG_CACHE_HOME": str(kernels)}
+            prefix = [] if own is None else under_stoker(*own, quiet=False)
+            command = [*prefix, sys.executable, "ddp_forever.py", str(num_steps)]
+            ranks.append(stack.enter_context(started(command, folder / str(rank), environ=environ)))
+        yield ranks
+
+
+@pytest.mark.parametrize("flags", [None, ["--gradients=4bit"]], ids=["plain", "ours"])
+def test_where_a_rank_is_killed_the_others_fail_as_under_plain_ddp(tmp_path, kernels, flags):
+    with by_hand(tmp_path, [flags] * 3, kernels, 1_000_000) as ranks:
+        for each in ranks:
+            each.wait_for("step 5")
+        ranks[1].signal(signal.SIGKILL)
+        for each in (ranks[0], ranks[2]):
+            assert each.wait_for("failed") == "RuntimeError"
+            ended = each.finish()
+            assert ended.returncode == 1 and ended.leftovers == {}
+            assert "RuntimeError" in ended.stderr.splitlines()[-1] or "stoker" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "others",
+    [None, [], ["--gradients=8bit"], ["--gradients=4bit", "--gradient-codes=*=bf16"]],
+    ids=["plain python", "without the flag", "another scheme", "other codes"],
+)
+def test_ranks_that_do_not_all_say_the_same_are_left_to_ddp(tmp_path, kernels, others):
+    with by_hand(tmp_path / "plain", [None] * 3, kernels, 3) as ranks:
+        expected = [each.wait_for("ends") for each in ranks]
+    with by_hand(tmp_path / "ours", [["--gradients=4bit"]] * 2 + [others], kernels, 3) as ranks:
+        assert [each.wait_for("ends") for each in ranks] == expected
+        said = ranks[0].finish().stderr
+        assert "left to DDP: ranks 2 of its group run without it" in said

@@ -44,7 +44,7 @@ EVERYBODY_MAY = {"errors", "config", "clock", "compiled", "report.metrics"}
 CLI_MAY = {"errors", "config"}
 PURE = {
     *(f"{room}.{file.stem}" for room in ("order", "scheduler") for file in (ROOT / room).glob("[!_]*.py")),
-    "spare.ahead", "spare.evidence",
+    "spare.ahead", "spare.evidence", "gradients.codes", "gradients.filters", "gradients.gate",
     "wire.frame", "wire.extents", "config", "errors", "report.metrics", "report.summary",
     "cluster.hosts", "cluster.sizing", "proof.record", "proof.compare", "proof.table",
 }  # fmt: skip

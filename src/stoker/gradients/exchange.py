@@ -15,13 +15,15 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from stoker.clock import now_s
 from stoker.gradients.codes import Code
+from stoker.gradients.gate import capped
 from stoker.gradients.kernels_cpu import NEAREST, dequantise, quantise, reduce
 from stoker.gradients.layout import NOWHERE, Layout, Segment, layout_of
 
@@ -83,12 +85,14 @@ class _Bucket:
 
 @dataclass(slots=True)
 class _Job:
-    """One bucket's turn. done: of the training loop; number: of the step's buckets, ever."""
+    """One bucket's turn. done: of the training loop; number: of all buckets, ever."""
 
     parameters: list[torch.Tensor]
     buffer: torch.Tensor
     done: "torch.futures.Future[Any]"
     number: int
+    is_first: bool  # of a step
+    at_s: float
     bucket: _Bucket | None = None
     values: Any = None
 
@@ -115,34 +119,66 @@ class Coding:
     seed: int | None = None
 
 
+class Choice(Protocol):
+    """Says which buckets are coded, and how: probe.py's Picker. Called by the exchange's thread."""
+
+    def meet(self, group: Any) -> None: ...
+    def next_step(self, at_s: float) -> None: ...
+    def cap(self, lengths: Sequence[int], codes: Sequence[Code]) -> Code | None: ...
+
+
+class Always:
+    """Every bucket, with the codes that were asked for."""
+
+    def meet(self, group: Any) -> None:
+        pass
+
+    def next_step(self, at_s: float) -> None:
+        pass
+
+    def cap(self, lengths: Sequence[int], codes: Sequence[Code]) -> Code | None:
+        return min(Code)
+
+
 class Exchange:
     """make_group: called once, by this object's thread, when the first bucket comes: returns a
     torch.distributed.ProcessGroup (a backend's own) of the same ranks on each of them."""
 
-    def __init__(self, make_group: Callable[[], Any], size: int, rank: int, coding: Coding) -> None:
+    def __init__(
+        self,
+        make_group: Callable[[], Any],
+        size: int,
+        rank: int,
+        coding: Coding,
+        choice: Choice | None = None,
+    ) -> None:
         self._make_group = make_group
+        self._group: Any = None
         self._size, self._rank = size, rank
         self._coding = coding
+        self._choice = choice or Always()
         self._residuals = np.zeros(coding.num, np.float32)
-        self._buckets: dict[tuple[int, ...], _Bucket] = {}
+        self._buckets: dict[tuple[int, ...], _Bucket] = {}  # by cap and parameters
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._num_jobs = 0
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self.counts = Counts()
 
-    def exchange(self, parameters: list[torch.Tensor], buffer: torch.Tensor) -> Any:
+    def exchange(
+        self, parameters: list[torch.Tensor], buffer: torch.Tensor, is_first: bool = True
+    ) -> Any:
         """Average a bucket over the ranks, in place: a future of the buffer.
 
-        parameters: whose gradients lie in the buffer, in its order. The future raises what the
-        collective raised.
+        parameters: whose gradients lie in the buffer, in its order. is_first: of its step. The
+        future raises what the collective raised.
         """
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="stoker-gradients", daemon=True)
             self._thread.start()
         done: torch.futures.Future[Any] = torch.futures.Future()
         outcome = done.then(_outcome)
-        self._jobs.put(_Job(parameters, buffer, done, self._num_jobs))
+        self._jobs.put(_Job(parameters, buffer, done, self._num_jobs, is_first, now_s()))
         self._num_jobs += 1
         return outcome
 
@@ -154,30 +190,63 @@ class Exchange:
             self._thread = None
 
     def _run(self) -> None:
-        group: Any = None
         failure: Exception | None = None
         following: _Job | None = None
         while True:
             job, following = following or self._jobs.get(), None
             if job is None:
+                self._group = None  # its sockets go with it
                 return
             try:
                 if failure is not None:  # the others are elsewhere: nothing can be in order again
                     raise failure
-                group = group or self._make_group()
+                if self._group is None:
+                    self._group = self._make_group()
+                    self._choice.meet(self._group)
+                if job.is_first:
+                    self._choice.next_step(job.at_s)
                 if job.bucket is None:
                     self._quantise(job)
-                following = self._exchange(group, job)
+                if job.bucket is None:
+                    self._average(job)
+                    continue
+                following = self._exchange(job, job.bucket)
                 result: object = job.buffer
             except Exception as error:
                 result = failure = error
             done, job = job.done, None
             done.set_result(result)
 
-    def _exchange(self, group: Any, job: _Job) -> _Job | None:
-        """Returns the next job, if that was prepared meanwhile."""
-        bucket = job.bucket
-        assert bucket is not None
+    def _average(self, job: _Job) -> None:
+        """As DDP without a hook (torch/csrc/distributed/c10d/reducer.cpp, 2.13)."""
+        if job.buffer.dtype == torch.float32:
+            # torch would bring a team of threads into this one
+            values = job.buffer.numpy()
+            np.multiply(values, np.float32(1.0 / self._size), out=values)
+        else:
+            job.buffer.mul_(1.0 / self._size)
+        work = self._group.allreduce([job.buffer])
+        done, buffer = job.done, job.buffer
+
+        def tell(reduced: "torch.futures.Future[Any]") -> None:
+            try:
+                reduced.value()
+                done.set_result(buffer)
+            except Exception as error:
+                done.set_result(error)
+
+        work.get_future().add_done_callback(tell)
+        raw_nbytes = 2 * (self._size - 1) * buffer.nbytes // self._size
+        self._count(raw_nbytes, buffer.numel())
+
+    def _count(self, wire_nbytes: int, num: int) -> None:
+        self.counts.num_buckets += 1
+        self.counts.wire_nbytes += wire_nbytes
+        self.counts.raw_nbytes += 2 * (self._size - 1) * 4 * num // self._size
+
+    def _exchange(self, job: _Job, bucket: _Bucket) -> _Job | None:
+        """Returns the next job, if that was looked at meanwhile."""
+        group = self._group
         work = group.alltoall_base(bucket.received, bucket.sent, [], [])
         following = self._prepare_next()
         work.wait()
@@ -190,9 +259,7 @@ class Exchange:
         for message, shard in zip(bucket.answers, bucket.shards, strict=True):
             dequantise(message, shard, job.values)
         bucket.give_back(job.buffer)
-        self.counts.num_buckets += 1
-        self.counts.wire_nbytes += bucket.layout.wire_nbytes
-        self.counts.raw_nbytes += 2 * (self._size - 1) * 4 * bucket.num // self._size
+        self._count(bucket.layout.wire_nbytes, bucket.num)
         return following
 
     def _prepare_next(self) -> _Job | None:
@@ -201,30 +268,34 @@ class Exchange:
             job = self._jobs.get_nowait()
             if job is None:
                 self._jobs.put(None)
-                return None
-            self._quantise(job)
+            elif not job.is_first:  # with which something may be decided first
+                self._quantise(job)
             return job
         return None
 
     def _quantise(self, job: _Job) -> None:
-        key = tuple(map(id, job.parameters))
-        bucket = self._buckets.get(key)
+        """Leaves a bucket alone that is not to be coded."""
+        lengths = [parameter.numel() for parameter in job.parameters]
+        ids = [id(parameter) for parameter in job.parameters]
+        codes = [self._coding.codes[each] for each in ids]
+        cap = self._choice.cap(lengths, codes)
+        if cap is None:
+            return
+        bucket = self._buckets.get((cap, *ids))
         if bucket is None:
-            bucket = self._buckets[key] = self._see(job.parameters)
+            self._forget(ids)
+            memory = [self._coding.memory.get(each, NOWHERE) for each in ids]
+            bucket = _Bucket(lengths, capped(codes, cap), memory, self._size, self._rank)
+            self._buckets[cap, *ids] = bucket
         job.bucket, job.values = bucket, bucket.values(job.buffer)
         seed = self._seed(job)
         for shard, message in zip(bucket.shards, bucket.messages, strict=True):
             quantise(job.values, shard, message, self._residuals, seed)
 
-    def _see(self, parameters: list[torch.Tensor]) -> _Bucket:
-        """Other parameters than before: buckets are built anew after the first step."""
-        ids = {id(parameter) for parameter in parameters}
-        for key in [key for key in self._buckets if ids & set(key)]:
+    def _forget(self, ids: list[int]) -> None:
+        """Buckets that these parameters were in: after the first step they are built anew."""
+        for key in [key for key in self._buckets if set(ids) & set(key[1:])]:
             del self._buckets[key]
-        lengths = [parameter.numel() for parameter in parameters]
-        codes = [self._coding.codes[id(parameter)] for parameter in parameters]
-        memory = [self._coding.memory.get(id(parameter), NOWHERE) for parameter in parameters]
-        return _Bucket(lengths, codes, memory, self._size, self._rank)
 
     def _seed(self, job: _Job, of_sum: bool = False) -> np.uint64:
         """Another for each rank, bucket, step and half."""

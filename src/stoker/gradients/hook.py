@@ -16,7 +16,9 @@ from torch.nn.modules.batchnorm import _NormBase
 from stoker.gradients.codes import NAMES, Code
 from stoker.gradients.exchange import Coding, Counts, Exchange
 from stoker.gradients.filters import Described, codes_of
+from stoker.gradients.gate import Verdict
 from stoker.gradients.meeting import Meeting
+from stoker.gradients.probe import Picker
 
 ROUNDING_SEED = 20_211_108  # any; the same in every run
 _KINDS: dict[str, tuple[type[torch.nn.Module], ...]] = {
@@ -45,7 +47,8 @@ def why_not(model: torch.nn.parallel.DistributedDataParallel) -> str:
 
 
 class Hook:
-    """scheme: bf16, 8bit, 4bit, or one of these with +ef; patterns: codes by parameter name.
+    """scheme: bf16, 8bit, 4bit, best (which permits all), or one of these with +ef; patterns: codes
+    by parameter name; tell: hears once whether codes gain, from a thread of ours.
 
     Registered with DDP by `attach`. Counts what was exchanged in `counts`.
     """
@@ -56,12 +59,15 @@ class Hook:
         meeting: Meeting,
         scheme: str,
         patterns: Mapping[str, str],
+        tell: Callable[[Verdict], None],
     ) -> None:
         group = meeting.group
         self._model: Callable[[], Any] = weakref.ref(model)
         self._theirs: tuple[Callable[..., Any], object] | None = None
-        coding = _coding(model.module, scheme, patterns)
-        self._exchange = Exchange(meeting.group_maker(), group.size(), group.rank(), coding)
+        coding = coding_of(model.module, scheme, patterns)
+        size, rank = group.size(), group.rank()
+        make, picker = meeting.group_maker(), Picker(size, tell)
+        self._exchange = Exchange(make, size, rank, coding, picker)
         weakref.finalize(model, self._exchange.close)
 
     @property
@@ -86,7 +92,7 @@ class Hook:
             return _plain(model, buffer, _num_joining(model))
         if buffer.dtype not in _FLOATS or buffer.layout is not torch.strided:
             return _plain(model, buffer, model.process_group.size())
-        return self._exchange.exchange(bucket.parameters(), buffer)
+        return self._exchange.exchange(bucket.parameters(), buffer, bucket.index() == 0)
 
 
 # Its annotations are what `register_comm_hook` asks of a hook.
@@ -124,11 +130,11 @@ def described(model: torch.nn.Module) -> list[tuple[Described, torch.nn.Paramete
     return found
 
 
-def _coding(model: torch.nn.Module, scheme: str, patterns: Mapping[str, str]) -> Coding:
+def coding_of(model: torch.nn.Module, scheme: str, patterns: Mapping[str, str]) -> Coding:
     name, _, feedback = scheme.partition("+")
     found = described(model)
     given = {pattern: NAMES[code] for pattern, code in patterns.items()}
-    chosen = codes_of([each for each, _ in found], NAMES[name], given)
+    chosen = codes_of([each for each, _ in found], NAMES.get(name, min(Code)), given)
     codes: dict[int, Code] = {}
     memory, num = {}, 0
     for (_, parameter), code in zip(found, chosen, strict=True):  # a shared one: the least lossy

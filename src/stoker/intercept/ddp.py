@@ -15,6 +15,7 @@ from stoker.config import patterns_of
 from stoker.intercept import run
 
 if TYPE_CHECKING:
+    from stoker.gradients.gate import Verdict
     from stoker.gradients.hook import Hook
     from stoker.gradients.meeting import Meeting
 
@@ -110,8 +111,24 @@ def _attach(model: Any, meeting: "Meeting") -> None:
     if reason:
         run.say_once(f"gradients of a {type(model.module).__name__} are left to DDP: {reason}")
         return
-    assert settings.gradients is not None
-    hook = Hook(model, meeting, settings.gradients, patterns_of(settings.gradient_codes or ""))
+    scheme, recorder = settings.gradients, run.recorder()
+    assert scheme is not None
+
+    def tell(verdict: "Verdict") -> None:
+        """From the exchange's thread."""
+        recorder.exchanges(scheme if verdict.is_coded else "fp32")
+        if meeting.group.rank() == 0:
+            run.say_once(f"gradients: {_words(scheme, verdict)}")
+
+    hook = Hook(model, meeting, scheme, patterns_of(settings.gradient_codes or ""), tell)
     hook.attach()
     _hooks[model] = hook
-    run.recorder().exchanges(settings.gradients, hook.counts)
+    recorder.exchanges(scheme, hook.counts)
+
+
+def _words(scheme: str, verdict: "Verdict") -> str:
+    what = (
+        f"{scheme} stays" if verdict.is_coded else f"{scheme} is dropped, for it gains too little"
+    )
+    coded, plain = (f"{1e3 * s:.4g} ms" for s in (verdict.coded_s, verdict.plain_s))
+    return f"{what}: a step took {coded} with it, {plain} without"

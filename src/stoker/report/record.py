@@ -104,10 +104,11 @@ class Recorder:
         if self.run.wall_s - self._refreshed_s > REFRESH_S:
             self.refresh()
 
-    def exchanges(self, scheme: str, counts: Exchanged) -> None:
-        """A model's gradients are compressed from now on."""
+    def exchanges(self, scheme: str, counts: Exchanged | None = None) -> None:
+        """How gradients travel from now on. counts: of another model."""
         self.run.gradients = scheme
-        self._exchanged.append(counts)
+        if counts is not None:
+            self._exchanged.append(counts)
         self._log.append("gradients", scheme=scheme)
 
     def settle(self, record: LoaderRecord, reasons: list[str]) -> None:

@@ -7,8 +7,8 @@ import torch.utils.data.dataloader as torch_loader
 import torch.utils.data.sampler as torch_sampler
 
 from stoker.config import Settings
-from stoker.intercept import patches
-from stoker.intercept.patches import PATCHES, Patch
+from stoker.intercept import patches, run
+from stoker.intercept.patches import PATCHES, PATCHES_OF_DDP, Patch
 
 QUIET = Settings(quiet=True)
 
@@ -24,12 +24,12 @@ def targets():
     return [patch.target() for patch in PATCHES]
 
 
-@pytest.mark.parametrize("patch", PATCHES, ids=str)
+@pytest.mark.parametrize("patch", [*PATCHES, *PATCHES_OF_DDP], ids=str)
 def test_a_target_still_looks_as_known(patch):
     assert patch.is_known()
 
 
-@pytest.mark.parametrize("patch", PATCHES, ids=str)
+@pytest.mark.parametrize("patch", [*PATCHES, *PATCHES_OF_DDP], ids=str)
 def test_a_patch_says_why(patch):
     assert patch.why and str(patch).startswith("torch.")
 
@@ -42,6 +42,27 @@ def test_installing_replaces_every_target_and_restoring_gives_back_the_identical
     assert [new.__wrapped__ for new in installed] == before
     patches.restore()
     assert all(new is old for new, old in zip(targets(), before, strict=True))
+
+
+def test_ddp_is_replaced_whole_and_given_back():
+    before = [patch.target() for patch in PATCHES_OF_DDP]
+    for _ in range(2):
+        patches.install_ddp()
+    installed = [patch.target() for patch in PATCHES_OF_DDP]
+    assert [new.__wrapped__ for new in installed] == before
+    patches.restore()
+    assert [patch.target() for patch in PATCHES_OF_DDP] == before
+
+
+def test_where_one_of_ddps_looks_different_all_are_left(monkeypatch, capsys):
+    *known, last = PATCHES_OF_DDP
+    odd = dataclasses.replace(last, signature="self, something")
+    monkeypatch.setattr(patches, "PATCHES_OF_DDP", (*known, odd))
+    monkeypatch.setattr(run, "settings", Settings())
+    before = [patch.target() for patch in known]
+    patches.install_ddp()
+    assert [patch.target() for patch in known] == before
+    assert f"{odd} looks different in this torch" in capsys.readouterr().err
 
 
 def test_installing_twice_wraps_once():

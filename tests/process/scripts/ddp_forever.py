@@ -1,0 +1,41 @@
+"""Steps of a DistributedDataParallel until it fails, or as many as are asked for.
+
+usage: ddp_forever.py NUM_STEPS; under torchrun's variables. Tells "step N", and how it failed.
+"""
+
+import hashlib
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+dist.init_process_group("gloo")
+model = DistributedDataParallel(
+    torch.nn.Sequential(torch.nn.Linear(300, 700), torch.nn.ReLU(), torch.nn.Linear(700, 10)),
+    bucket_cap_mb=0.1,
+)
+
+
+def tell(line):
+    os.write(int(os.environ["TELL_FD"]), f"{line}\n".encode())
+
+
+for step in range(int(sys.argv[1])):
+    model.zero_grad()
+    output = model(torch.randn(8, 300))
+    tell(f"step {step}")
+    try:
+        output.square().mean().backward()
+    except Exception as error:
+        tell(f"failed {type(error).__name__}")
+        raise
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= 0.01 * parameter.grad
+bits = b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters())
+tell(f"ends {hashlib.sha256(bits).hexdigest()}")
+dist.destroy_process_group()
