@@ -265,6 +265,61 @@ THIN_LINK = Case(
 )
 
 
+def all_reduce(rate: str, over_fp32: float, over_fp16: float) -> Case:
+    return Case(
+        script="all_reduce.py",
+        label=rate,
+        flags=("--rate", rate, "--rounds", "1"),
+        is_alone=True,
+        checks=(
+            alone(over_fp32, "gain_over_fp32", "x", f"fp32, {rate}"),
+            alone(over_fp16, "gain_over_fp16", "x", f"the fp16 hook, {rate}"),
+        ),
+    )
+
+
+def ddp_step(rate: str, compute: str, bar: float) -> Case:
+    where = rate or "no limit"
+    return Case(
+        script="ddp_step.py",
+        label=f"{where}, {compute}",
+        flags=("--rate", rate, "--compute", compute, "--rounds", "1"),
+        is_alone=True,
+        checks=(alone(bar, "gain", "x", f"fp32, {where}, compute: {compute}"),),
+    )
+
+
+GRADIENT_KERNELS = Case(
+    script="gradient_kernels.py",
+    is_alone=True,
+    checks=(
+        alone(6, "quantise_int4", " GB/s", "quantise, 4 bit"),
+        alone(6, "quantise_int8", " GB/s", "quantise, 8 bit"),
+        alone(12, "dequantise_add_int4", " GB/s", "dequantise and add, 4 bit"),
+        alone(12, "dequantise_add_int8", " GB/s", "dequantise and add, 8 bit"),
+    ),
+)
+
+
+def above(key: str, bar: float, unit: str, what: str) -> Check:
+    return at_most(bar, key, how=How.VALUE, other="stoker", unit=unit, what=what)
+
+
+GRADIENT_ACCURACY = Case(
+    script="gradient_accuracy.py",
+    quick_flags=("--seeds", "1"),
+    is_alone=True,
+    checks=tuple(
+        check
+        for work in ("digits", "text")
+        for check in (
+            above(f"{work}_8bit_above_spreads", 1, " spreads", f"above fp32, 8 bit, {work}"),
+            above(f"{work}_4bit_above_percent", 0.5, " %", f"above fp32, 4 bit, {work}"),
+        )
+    ),
+)
+
+
 OFFLOAD = Case(
     script="offload.py",
     quick_flags=("--seconds", "3", "--rounds", "1"),
@@ -408,6 +463,34 @@ FIGURES = {
             name="join",
             work="stoker run --cluster ADDRESS, Ray being up: start to the first batch",
             cases=(JOIN,),
+        ),
+        Figure(
+            name="all-reduce",
+            work="100 MB of gradients over four ranks behind links that tc holds, 4 bit",
+            cases=(all_reduce("100mbit", 6, 3), all_reduce("1gbit", 4.5, 2.2)),
+        ),
+        Figure(
+            name="ddp-step",
+            work="whole steps of a 25M-parameter transformer on four ranks, --gradients 4bit",
+            cases=(
+                ddp_step("100mbit", "sleep", 4),
+                ddp_step("100mbit", "real", 4),
+                ddp_step("1gbit", "sleep", 2),
+                ddp_step("1gbit", "real", 2),
+                ddp_step("", "real", 0.97),
+            ),
+        ),
+        Figure(
+            name="gradient-kernels",
+            work="fp32 gradients on one core, per second of CPU time",
+            cases=(GRADIENT_KERNELS,),
+        ),
+        Figure(
+            name="gradient-accuracy",
+            work="final validation loss after the same steps, five seeds",
+            cases=(GRADIENT_ACCURACY,),
+            num_pairs=1,
+            num_quick_pairs=1,
         ),
         Figure(
             name="many-loaders",

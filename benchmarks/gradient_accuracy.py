@@ -177,7 +177,10 @@ def main() -> None:
             key, plain = f"{name}_{scheme}", losses["fp32"]
             line[f"{key}_loss"] = statistics.mean(each)
             line[f"{key}_spread"] = statistics.stdev(each) if len(each) > 1 else 0.0
-            line[f"{key}_above_frac"] = statistics.mean(each) / statistics.mean(plain) - 1
+            above = statistics.mean(each) - statistics.mean(plain)
+            line[f"{key}_above_percent"] = 100 * above / statistics.mean(plain)
+            if len(plain) > 1:
+                line[f"{key}_above_spreads"] = above / statistics.stdev(plain)
     print_line(line)
 
 

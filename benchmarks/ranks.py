@@ -9,11 +9,13 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 
-from behind_link import do
-
 NAME = f"stoker-ranks-{os.getpid()}"
 BRIDGE = f"sr{os.getpid() % 100_000}"
 PORT = "29511"
+
+
+def do(*words: str) -> None:
+    subprocess.run(words, check=True, capture_output=True)
 
 
 def address(rank: int) -> str:

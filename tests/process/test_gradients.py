@@ -47,6 +47,9 @@ class Ran:
     def saved(self, case: str) -> list[list[list[torch.Tensor | None]]]:
         return [torch.load(self.folder / f"{case}.{rank}") for rank in range(NUM_RANKS)]
 
+    def told(self) -> list[list[object]]:
+        return [json.loads((self.folder / f"told.{rank}").read_text()) for rank in range(NUM_RANKS)]
+
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory):
@@ -121,12 +124,11 @@ def test_the_scripts_own_collectives_are_as_ever(plain, exact):
         assert same(theirs, ours)
 
 
-def test_what_the_script_reads_of_hooks_is_as_ever(plain, coded):
-    told = [
-        sorted(line for line in ran.finished.stdout.splitlines() if "hook" in line)
-        for ran in (plain, coded)
-    ]
-    assert told[0] == told[1] and len(told[0]) == 2 * NUM_RANKS
+def test_what_the_script_reads_of_hooks_and_threads_is_as_ever(plain, coded):
+    """Also when a model is gone: no thread of ours is left."""
+    assert plain.told() == coded.told()
+    for errors in plain.told():
+        assert [each for each in errors if "hook" in each] == errors[:2]
 
 
 def test_accumulated_steps_are_the_big_batchs(plain, exact):
@@ -145,14 +147,6 @@ def test_what_is_not_finite_on_one_rank_is_not_on_any_and_is_over_with_its_step(
         assert all(gradient.isfinite().all() for gradient in good)
 
 
-def test_nothing_is_left_of_a_model_that_is_gone(plain, coded):
-    told = [
-        sorted(line for line in ran.finished.stdout.splitlines() if "Thread" in line)
-        for ran in (plain, coded)
-    ]
-    assert told[0] == told[1] and len(told[0]) == NUM_RANKS
-
-
 def test_the_report_tells_the_scheme_and_what_was_sent(coded):
     reports = [json.loads(file.read_text()) for file in coded.folder.glob("report.*.json")]
     assert len(reports) == NUM_RANKS
@@ -165,7 +159,7 @@ def test_the_report_tells_the_scheme_and_what_was_sent(coded):
 def test_who_is_left_alone_is_told_once_and_why(coded):
     lines = [line for line in coded.finished.stderr.splitlines() if line.startswith("stoker: grad")]
     own = "gradients: the script registered a communication hook of its own, which is used"
-    assert sum(own in line for line in lines) == NUM_RANKS
+    assert sum(own in line for line in lines) == 1
 
 
 @contextlib.contextmanager
@@ -193,13 +187,13 @@ def test_where_a_rank_is_killed_the_others_fail_as_under_plain_ddp(tmp_path, ker
             assert each.wait_for("failed") == "RuntimeError"
             ended = each.finish()
             assert ended.returncode == 1 and ended.leftovers == {}
-            assert "RuntimeError" in ended.stderr.splitlines()[-1] or "stoker" in ended.stderr
+            assert "RuntimeError: " in ended.stderr
 
 
 @pytest.mark.parametrize(
     "others",
-    [None, [], ["--gradients=8bit"], ["--gradients=4bit", "--gradient-codes=*=bf16"]],
-    ids=["plain python", "without the flag", "another scheme", "other codes"],
+    [None, ["--gradients=4bit", "--gradient-codes=*=bf16"]],
+    ids=["plain python", "other codes"],
 )
 def test_ranks_that_do_not_all_say_the_same_are_left_to_ddp(tmp_path, kernels, others):
     with by_hand(tmp_path / "plain", [None] * 3, kernels, 3) as ranks:

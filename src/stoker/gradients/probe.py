@@ -85,6 +85,7 @@ class Picker:
         self._last_s: float | None = None
         self._probe: Probe | None = None
         self._costs: Costs | None = None
+        self._best: dict[tuple[int, ...], Code | None] = {}  # by lengths and codes
 
     def meet(self, group: Any) -> None:
         """Before the first bucket."""
@@ -104,8 +105,13 @@ class Picker:
 
     def cap(self, lengths: Sequence[int], codes: Sequence[Code]) -> Code | None:
         """Of a bucket, in this step: no code with fewer bits; None: no codes."""
-        assert self._costs is not None
-        return best(self._costs, lengths, codes) if self._trial.is_coded else None
+        if not self._trial.is_coded:
+            return None
+        key = (*lengths, *codes)
+        if key not in self._best:
+            assert self._costs is not None
+            self._best[key] = best(self._costs, lengths, codes)
+        return self._best[key]
 
 
 def _timed(action: Callable[[], object]) -> float:

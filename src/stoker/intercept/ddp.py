@@ -46,7 +46,7 @@ def register(original: Callable[..., None]) -> Callable[..., None]:
         self._check_comm_hook(hook)
         self.logger._set_comm_hook_name(hook.__qualname__)
         self._comm_hooks.append((hook, state))
-        return _give_way(ours, state, hook)
+        return _give_way(self, ours, state, hook)
 
     return register_comm_hook
 
@@ -65,14 +65,21 @@ def register_builtin(original: Callable[..., None]) -> Callable[..., None]:
         self.logger._set_comm_hook_name(name)
         is_half = name.endswith("FP16_COMPRESS")
         hook = default_hooks.fp16_compress_hook if is_half else default_hooks.allreduce_hook
-        return _give_way(ours, self.process_group, hook)
+        return _give_way(self, ours, self.process_group, hook)
 
     return _register_builtin_comm_hook
 
 
-def _give_way(ours: "Hook", state: object, hook: Callable[..., Any]) -> None:
+def _give_way(model: Any, ours: "Hook", state: object, hook: Callable[..., Any]) -> None:
     ours.give_way(hook, state)
-    run.say_once("gradients: the script registered a communication hook of its own, which is used")
+    what = "the script registered a communication hook of its own, which is used"
+    _say(model.process_group, f"gradients: {what}")
+
+
+def _say(group: Any, text: str) -> None:
+    """Once for all ranks."""
+    if group.rank() == 0:
+        run.say_once(text)
 
 
 def _meet(signature: inspect.Signature, args: Any, kwargs: Any) -> "Meeting | None":
@@ -104,12 +111,13 @@ def _attach(model: Any, meeting: "Meeting") -> None:
     from stoker.gradients.hook import Hook, why_not
 
     settings = run.settings
-    reason = why_not(model)
+    reason = why_not(model)  # the same on all ranks, as what may fail below
     if not reason and (others := meeting.others()):
         ranks = ", ".join(map(str, others))
         reason = f"ranks {ranks} of its group run without it, or with other settings"
     if reason:
-        run.say_once(f"gradients of a {type(model.module).__name__} are left to DDP: {reason}")
+        name = type(model.module).__name__
+        _say(meeting.group, f"gradients of a {name} are left to DDP: {reason}")
         return
     scheme, recorder = settings.gradients, run.recorder()
     assert scheme is not None
@@ -117,11 +125,14 @@ def _attach(model: Any, meeting: "Meeting") -> None:
     def tell(verdict: "Verdict") -> None:
         """From the exchange's thread."""
         recorder.exchanges(scheme if verdict.is_coded else "fp32")
-        if meeting.group.rank() == 0:
-            run.say_once(f"gradients: {_words(scheme, verdict)}")
+        _say(meeting.group, f"gradients: {_words(scheme, verdict)}")
 
-    hook = Hook(model, meeting, scheme, patterns_of(settings.gradient_codes or ""), tell)
-    hook.attach()
+    try:
+        hook = Hook(model, meeting, scheme, patterns_of(settings.gradient_codes or ""), tell)
+        hook.attach()
+    except Exception as error:
+        _say(meeting.group, f"gradients are left to DDP: {error}")
+        return
     _hooks[model] = hook
     recorder.exchanges(scheme, hook.counts)
 

@@ -1,10 +1,11 @@
 """Trains small models as DistributedDataParallel, case by case, and saves what became of them.
 
 usage: ddp_cases.py FOLDER CASE...; under torchrun. FOLDER/CASE.RANK holds the gradients of every
-step, the parameters, and what else the case tells.
+step, or what else the case gives; FOLDER/told.RANK what was said in words.
 """
 
 import contextlib
+import json
 import os
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 NUM_STEPS = 4
+told = []  # what is not gradients
 torch.set_num_threads(1)
 
 
@@ -144,9 +146,9 @@ def subgroup():
         model = made(process_group=pair)
         seen = steps(model)
         local = dist.new_group([0, 1], use_local_synchronization=True)
-        told = torch.ones(3)
-        dist.all_reduce(told, group=local)
-        seen.append([told])
+        ones = torch.ones(3)
+        dist.all_reduce(ones, group=local)
+        seen.append([ones])
     dist.barrier(everybody)
     late = dist.new_group(list(range(dist.get_world_size())), use_local_synchronization=False)
     dist.barrier(late)
@@ -155,12 +157,12 @@ def subgroup():
 
 def foreign():
     """The script's own collectives, within the backward pass as well."""
-    model, told = made(), []
+    model, reduced = made(), []
 
     def hook(gradient):
         mine = gradient.flatten()[:5].clone()
         dist.all_reduce(mine)
-        told.append(mine)
+        reduced.append(mine)
 
     model.module.third.weight.register_hook(hook)
     for step in range(NUM_STEPS):
@@ -171,8 +173,8 @@ def foreign():
         loss.backward()
         gathered = [torch.zeros(3) for _ in range(dist.get_world_size())]
         dist.all_gather(gathered, torch.full((3,), float(dist.get_rank())))
-        told += [mean, *gathered]
-    return [told]
+        reduced += [mean, *gathered]
+    return [reduced]
 
 
 def own_hook():
@@ -202,7 +204,7 @@ def second_hook():
     try:
         model.register_comm_hook(None, fp16_compress_hook)
     except RuntimeError as error:
-        print(f"rank {dist.get_rank()}: {str(error).splitlines()[0]}", flush=True)
+        told.append(str(error).splitlines()[0])
     return steps(model)
 
 
@@ -211,7 +213,7 @@ def wrong_hook():
     try:
         model.register_comm_hook(None, 1)
     except TypeError as error:
-        print(f"rank {dist.get_rank()}: {error}", flush=True)
+        told.append(str(error))
     return []
 
 
@@ -247,8 +249,7 @@ def gone():
 
     steps(made(), 2)
     gc.collect()
-    names = sorted(thread.name for thread in threading.enumerate())
-    print(f"rank {dist.get_rank()}: {names}", flush=True)
+    told.append(sorted(thread.name for thread in threading.enumerate()))
     return []
 
 
@@ -258,6 +259,7 @@ def main(folder, *cases):
         found = globals()[case]()
         torch.save(found, Path(folder, f"{case}.{os.environ['RANK']}"))
         dist.barrier()
+    Path(folder, f"told.{os.environ['RANK']}").write_text(json.dumps(told))
     dist.destroy_process_group()
 
 

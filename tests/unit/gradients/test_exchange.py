@@ -153,6 +153,16 @@ def test_16_bit_gradients_are_averaged_in_fp32(ranks, dtype, length):
     assert torch.allclose(buffers[0].float(), expected.float(), rtol=2**-7, atol=1e-6)
 
 
+@pytest.mark.slow
+def test_sixty_million_elements(ranks):
+    length = 60_000_000
+    buffers = [torch.arange(length, dtype=torch.float32).fmod_(1000 + rank) for rank in range(2)]
+    exact = (buffers[0] + buffers[1]) / 2
+    ranks(2, [(length, Code.INT4)]).average(buffers)
+    assert torch.equal(buffers[0], buffers[1])
+    assert (buffers[0] - exact).abs().max() <= 2 * 1001 / 7 / 2 * 1.001
+
+
 def test_a_sum_that_overflows_is_not_finite(ranks):
     buffers = [torch.full((2048,), 3e38) for _ in range(4)]
     ranks(4, [(2048, Code.INT8)]).average(buffers)
