@@ -20,9 +20,11 @@ import pytest
 
 
 def pytest_configure() -> None:
-    """As from a terminal: what a shell runs in the background ignores Ctrl-C, and so do its children."""
+    """As from a terminal: what a shell runs in the background ignores Ctrl-C, with nohup also a
+    terminal's end, and so do its children."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -39,6 +39,7 @@ WORKERS = 4
 FOLDER = os.environ["HOME"]  # of this test
 SAMPLE_S = 0.008  # of waiting, as for storage
 SLOW_SAMPLE_S = 0.2
+STEP_S = 0.02  # of a loop that waits for others, who begin late on a crowded machine
 
 
 class Draws(Dataset):
@@ -190,6 +191,7 @@ class Epoch:
     def until_away(self, num):
         while num_away(self.iterator) is not None and num_away(self.iterator) < num:
             self.take(1)
+            time.sleep(STEP_S)
 
     def pace(self, num_hosts, step_ms):
         while (places := num_places(self.iterator)) is not None and places != num_hosts:
