@@ -39,9 +39,7 @@ class Sides:
         self.parameters = [one] + [[torch.nn.Parameter(one[0].clone())] for _ in range(3)]
         store = dist.PrefixStore("bench", _get_default_store())
         self.exchange = Exchange(
-            lambda: dist.ProcessGroupGloo(store, dist.get_rank(), self.size, PATIENCE),
-            self.size,
-            dist.get_rank(),
+            dist.ProcessGroupGloo(store, dist.get_rank(), self.size, PATIENCE),
             Coding({id(each): Code.INT4 for (each,) in self.parameters}),
         )
 
@@ -62,7 +60,10 @@ class Sides:
 
     def int4(self) -> None:
         pairs = zip(self.parameters, self.buckets, strict=True)
-        for future in [self.exchange.exchange(*pair) for pair in pairs]:
+        futures = [
+            self.exchange.exchange(*pair, is_first=not number) for number, pair in enumerate(pairs)
+        ]
+        for future in futures:
             future.wait()
 
 

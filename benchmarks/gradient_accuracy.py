@@ -113,12 +113,12 @@ class Averages:
         self.parameters = list(model.parameters())
         self.pool = ThreadPoolExecutor(NUM_RANKS)
         store, self.exchanges = dist.HashStore(), []
-        for rank in range(NUM_RANKS) if scheme != "fp32" else ():
-            group = lambda rank=rank: dist.ProcessGroupGloo(  # noqa: E731
-                store, rank, NUM_RANKS, timedelta(seconds=60)
-            )
-            coding = coding_of(model, scheme, {})
-            self.exchanges.append(Exchange(group, NUM_RANKS, rank, coding))
+        if scheme != "fp32":
+            for group in self.pool.map(
+                lambda rank: dist.ProcessGroupGloo(store, rank, NUM_RANKS, timedelta(seconds=60)),
+                range(NUM_RANKS),
+            ):
+                self.exchanges.append(Exchange(group, coding_of(model, scheme, {})))
 
     def __call__(self, flat: list[torch.Tensor]) -> torch.Tensor:
         if not self.exchanges:

@@ -4,7 +4,7 @@ to DDP's own; what is not is DDP's own to the bit.
 
 import contextlib
 import json
-import signal
+import re
 import sys
 from pathlib import Path
 
@@ -19,11 +19,11 @@ NUM_RANKS = 3
 # Averages that are ours; and those that stoker leaves alone.
 OURS = [
     "plainly", "in_views", "unused", "static", "accumulated", "two_models", "bfloat16",
-    "half", "subgroup",
+    "half", "subgroup", "till_the_verdict",
 ]  # fmt: skip
 THEIRS = [
     "own_hook", "late_hook", "builtin_hook", "second_hook", "wrong_hook", "joined",
-    "joined_by_effective", "double",
+    "joined_by_effective", "double", "sparse",
 ]  # fmt: skip
 MORE = ["foreign", "at_once", "not_finite", "gone"]
 
@@ -62,10 +62,14 @@ def plain(tmp_path_factory, kernels):
 
 
 @pytest.fixture(scope="module")
-def exact(tmp_path_factory, kernels):
-    """Our exchange, of floats as they are."""
-    flags = ["--gradients=4bit", "--gradient-codes=*=fp32"]
-    return Ran(tmp_path_factory.mktemp("exact") / "run", flags, [*OURS, *MORE], kernels)
+def close(tmp_path_factory, kernels):
+    """Our exchange, of every parameter, in floats that are near enough to compare all steps."""
+    flags = ["--gradients=bf16", "--gradient-codes=*=bf16"]
+    ran = Ran(tmp_path_factory.mktemp("close") / "run", flags, [*OURS, *MORE], kernels)
+    told = [json.loads(file.read_text())["gradients"] for file in ran.folder.glob("report.*.json")]
+    assert len(told) == NUM_RANKS
+    assert all(each["wire_nbytes"] < 0.8 * each["raw_nbytes"] for each in told)
+    return ran
 
 
 @pytest.fixture(scope="module")
@@ -88,19 +92,22 @@ def in_group(case):
 
 
 @pytest.mark.parametrize("case", OURS)
-def test_all_ranks_have_the_same_bits(exact, coded, case):
-    for ran in (exact, coded):
+def test_all_ranks_have_the_same_bits(close, coded, case):
+    for ran in (close, coded):
         first, *others = ran.saved(case)[: in_group(case)]
         assert flat(first)
         assert all(same(first, other) for other in others)
 
 
 @pytest.mark.parametrize("case", OURS)
-def test_without_codes_it_is_ddps_average_but_for_its_order_of_addition(plain, exact, case):
-    for theirs, ours in zip(plain.saved(case), exact.saved(case), strict=True):
-        rounding = {"bfloat16": 2**-6, "half": 2**-9}.get(case, 2**-20)
+def test_in_16_bits_every_step_is_near_ddps(plain, close, case):
+    """Before and after buckets are built anew, in every way of working."""
+    near = (
+        2**-2 if case in ("bfloat16", "half") else 2**-4
+    )  # their own rounding grows with the steps
+    for theirs, ours in zip(plain.saved(case), close.saved(case), strict=True):
         for a, b in zip(flat(theirs), flat(ours), strict=True):
-            assert (a - b).abs().max() <= rounding * max(1.0, a.abs().max())
+            assert (a - b).abs().max() <= near * a.abs().max()
 
 
 @pytest.mark.parametrize("case", OURS)
@@ -119,8 +126,9 @@ def test_what_is_left_alone_is_ddps_own_to_the_bit(plain, coded, case):
         assert same(theirs, ours)
 
 
-def test_the_scripts_own_collectives_are_as_ever(plain, exact):
-    for theirs, ours in zip(plain.saved("foreign"), exact.saved("foreign"), strict=True):
+def test_the_scripts_own_collectives_are_as_ever(plain, coded):
+    """The parameters do not change in this case, so that all that it reduces is the same."""
+    for theirs, ours in zip(plain.saved("foreign"), coded.saved("foreign"), strict=True):
         assert same(theirs, ours)
 
 
@@ -131,13 +139,13 @@ def test_what_the_script_reads_of_hooks_and_threads_is_as_ever(plain, coded):
         assert [each for each in errors if "hook" in each] == errors[:2]
 
 
-def test_accumulated_steps_are_the_big_batchs(plain, exact):
-    for ran in (plain, exact):
+def test_accumulated_steps_are_the_big_batchs(plain, close):
+    for ran, rounding in ((plain, 2**-16), (close, 2**-6)):
         for accumulated, at_once in zip(
             ran.saved("accumulated"), ran.saved("at_once"), strict=True
         ):
             for a, b in zip(flat(accumulated), flat(at_once), strict=True):
-                assert torch.allclose(a, b, rtol=1e-4, atol=1e-6)
+                assert (a - b).abs().max() <= rounding * a.abs().max()
 
 
 def test_what_is_not_finite_on_one_rank_is_not_on_any_and_is_over_with_its_step(coded):
@@ -153,7 +161,7 @@ def test_the_report_tells_the_scheme_and_what_was_sent(coded):
     for report in reports:
         told = report["gradients"]
         assert told["scheme"] == "4bit"
-        assert 0 < told["wire_nbytes"] < told["raw_nbytes"] / 3
+        assert 0 < told["wire_nbytes"] < 0.8 * told["raw_nbytes"]  # trials send some plainly
 
 
 def test_who_is_left_alone_is_told_once_and_why(coded):
@@ -162,9 +170,26 @@ def test_who_is_left_alone_is_told_once_and_why(coded):
     assert sum(own in line for line in lines) == 1
 
 
+def test_a_trial_ends_with_one_line(coded):
+    lines = coded.finished.stderr.splitlines()
+    verdicts = [line for line in lines if line.startswith("stoker: gradients: 4bit ")]
+    assert len(verdicts) == 1
+    assert re.fullmatch(
+        r"stoker: gradients: 4bit (stays|is dropped, for it gains too little)"
+        r": a step took [\d.]+ ms with it, [\d.]+ ms without",
+        verdicts[0],
+    )
+
+
 @contextlib.contextmanager
-def by_hand(folder: Path, flags: list[list[str] | None], kernels: Path, num_steps: int):
-    """A rank for each: its flags, or None without stoker."""
+def by_hand(
+    folder: Path,
+    flags: list[list[str] | None],
+    kernels: Path,
+    num_steps: int,
+    die: tuple[int, int] = (-1, -1),
+):
+    """A rank for each: its flags, or None without stoker. die: who is killed, before which backward."""
     port = str(free_port())
     with contextlib.ExitStack() as stack:
         ranks = []
@@ -172,17 +197,16 @@ def by_hand(folder: Path, flags: list[list[str] | None], kernels: Path, num_step
             environ = {"RANK": str(rank), "WORLD_SIZE": str(len(flags)), "MASTER_PORT": port}
             environ |= {"MASTER_ADDR": "127.0.0.1", "XDG_CACHE_HOME": str(kernels)}
             prefix = [] if own is None else under_stoker(*own, quiet=False)
-            command = [*prefix, sys.executable, "ddp_forever.py", str(num_steps)]
+            dies_at = die[1] if rank == die[0] else -1
+            command = [*prefix, sys.executable, "ddp_forever.py", str(num_steps), str(dies_at)]
             ranks.append(stack.enter_context(started(command, folder / str(rank), environ=environ)))
         yield ranks
 
 
+@pytest.mark.parametrize("step", [0, 5], ids=["before the first backward", "later"])
 @pytest.mark.parametrize("flags", [None, ["--gradients=4bit"]], ids=["plain", "ours"])
-def test_where_a_rank_is_killed_the_others_fail_as_under_plain_ddp(tmp_path, kernels, flags):
-    with by_hand(tmp_path, [flags] * 3, kernels, 1_000_000) as ranks:
-        for each in ranks:
-            each.wait_for("step 5")
-        ranks[1].signal(signal.SIGKILL)
+def test_where_a_rank_is_killed_the_others_fail_as_under_plain_ddp(tmp_path, kernels, flags, step):
+    with by_hand(tmp_path, [flags] * 3, kernels, 1_000_000, die=(1, step)) as ranks:
         for each in (ranks[0], ranks[2]):
             assert each.wait_for("failed") == "RuntimeError"
             ended = each.finish()

@@ -1,0 +1,1 @@
+"""What DistributedDataParallel sends, in fewer bits."""

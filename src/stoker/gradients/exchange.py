@@ -13,7 +13,7 @@ import contextlib
 import os
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -99,8 +99,12 @@ class _Job:
 
 @dataclass(slots=True)
 class Counts:
-    """What was exchanged. wire_nbytes: sent by this rank; raw_nbytes: what fp32 would have sent."""
+    """What was exchanged. wire_nbytes: sent by this rank; raw_nbytes: what fp32 would have sent.
 
+    scheme: how gradients travel now; None where that is the script's business.
+    """
+
+    scheme: str | None = None
     num_buckets: int = 0
     wire_nbytes: int = 0
     raw_nbytes: int = 0
@@ -120,46 +124,42 @@ class Coding:
 
 
 class Choice(Protocol):
-    """Says which buckets are coded, and how: probe.py's Picker. Called by the exchange's thread."""
+    """Says which buckets are coded, and how: probe.py's Picker. Called by the exchange's thread.
 
-    def meet(self, group: Any) -> None: ...
-    def next_step(self, at_s: float) -> None: ...
+    next_step: whether none will be coded any more.
+    """
+
+    def meet(self) -> None: ...
+    def next_step(self, at_s: float) -> bool: ...
     def cap(self, lengths: Sequence[int], codes: Sequence[Code]) -> Code | None: ...
 
 
 class Always:
     """Every bucket, with the codes that were asked for."""
 
-    def meet(self, group: Any) -> None:
+    def meet(self) -> None:
         pass
 
-    def next_step(self, at_s: float) -> None:
-        pass
+    def next_step(self, at_s: float) -> bool:
+        return False
 
     def cap(self, lengths: Sequence[int], codes: Sequence[Code]) -> Code | None:
         return min(Code)
 
 
 class Exchange:
-    """make_group: called once, by this object's thread, when the first bucket comes: returns a
-    torch.distributed.ProcessGroup (a backend's own) of the same ranks on each of them."""
+    """group: a torch.distributed.ProcessGroupGloo that nobody else uses, of the same ranks on each."""
 
-    def __init__(
-        self,
-        make_group: Callable[[], Any],
-        size: int,
-        rank: int,
-        coding: Coding,
-        choice: Choice | None = None,
-    ) -> None:
-        self._make_group = make_group
-        self._group: Any = None
-        self._size, self._rank = size, rank
+    def __init__(self, group: Any, coding: Coding, choice: Choice | None = None) -> None:
+        self._group = group
+        self._size: int = group.size()
+        self._rank: int = group.rank()
         self._coding = coding
         self._choice = choice or Always()
         self._residuals = np.zeros(coding.num, np.float32)
         self._buckets: dict[tuple[int, ...], _Bucket] = {}  # by cap and parameters
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._following: _Job | None = None  # looked at before its turn
         self._num_jobs = 0
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
@@ -191,26 +191,26 @@ class Exchange:
 
     def _run(self) -> None:
         failure: Exception | None = None
-        following: _Job | None = None
+        has_met = False
         while True:
-            job, following = following or self._jobs.get(), None
+            job, self._following = self._following or self._jobs.get(), None
             if job is None:
-                self._group = None  # its sockets go with it
                 return
             try:
                 if failure is not None:  # the others are elsewhere: nothing can be in order again
                     raise failure
-                if self._group is None:
-                    self._group = self._make_group()
-                    self._choice.meet(self._group)
-                if job.is_first:
-                    self._choice.next_step(job.at_s)
+                if not has_met:
+                    self._choice.meet()
+                    has_met = True
+                if job.is_first and self._choice.next_step(job.at_s):
+                    self._buckets.clear()
+                    self._residuals = np.empty(0, np.float32)
                 if job.bucket is None:
                     self._quantise(job)
                 if job.bucket is None:
                     self._average(job)
                     continue
-                following = self._exchange(job, job.bucket)
+                self._exchange(job, job.bucket)
                 result: object = job.buffer
             except Exception as error:
                 result = failure = error
@@ -244,34 +244,32 @@ class Exchange:
         self.counts.wire_nbytes += wire_nbytes
         self.counts.raw_nbytes += 2 * (self._size - 1) * 4 * num // self._size
 
-    def _exchange(self, job: _Job, bucket: _Bucket) -> _Job | None:
-        """Returns the next job, if that was looked at meanwhile."""
+    def _exchange(self, job: _Job, bucket: _Bucket) -> None:
         group = self._group
         work = group.alltoall_base(bucket.received, bucket.sent, [], [])
-        following = self._prepare_next()
+        self._prepare_next()
         work.wait()
         received, own = bucket.received.numpy(), bucket.own.numpy()
         seed = self._seed(job, of_sum=True)
         reduce(received, self._size, bucket.shard, np.float32(self._size), own, seed)
         work = group._allgather_base(bucket.received, bucket.own)
-        following = following or self._prepare_next()
+        self._prepare_next()
         work.wait()
         for message, shard in zip(bucket.answers, bucket.shards, strict=True):
             dequantise(message, shard, job.values)
         bucket.give_back(job.buffer)
         self._count(bucket.layout.wire_nbytes, bucket.num)
-        return following
 
-    def _prepare_next(self) -> _Job | None:
+    def _prepare_next(self) -> None:
         """The next bucket's codes, while this one's are on their way."""
+        if self._following is not None:
+            return
         with contextlib.suppress(queue.Empty):
-            job = self._jobs.get_nowait()
-            if job is None:
-                self._jobs.put(None)
-            elif not job.is_first:  # with which something may be decided first
-                self._quantise(job)
-            return job
-        return None
+            self._following = self._jobs.get_nowait()
+            if self._following is None:
+                self._jobs.put(None)  # the end, when its turn has come
+            elif not self._following.is_first:  # with which something may be decided first
+                self._quantise(self._following)
 
     def _quantise(self, job: _Job) -> None:
         """Leaves a bucket alone that is not to be coded."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from stoker.gradients.codes import Code
 
+# Chosen, and not measured: what a user would call faster, and what noise of 10 % a step allows.
 NUM_WARM = 3  # steps; buckets are built anew after the first, and memory is touched
 NUM_TIMED = 3  # steps of one way in a row, after one that is not counted: the other's tail
 MAX_ROUNDS = 4

@@ -31,24 +31,23 @@ _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 def why_not(model: torch.nn.parallel.DistributedDataParallel) -> str:
     """Why a model's gradients are left as they are; empty where they need not be."""
+    if model._delay_all_reduce_all_params:  # first: such a model lacks what follows
+        return "it delays the averages of all its parameters"
     if model._comm_hooks:
         return "it has a communication hook of its own (mixed_precision= registers one)"
     if model._use_python_reducer:
         return "torch.compile's python_reducer averages its gradients"
-    if model._delay_all_reduce_all_params:
-        return "it delays the averages of all its parameters"
     devices = {parameter.device.type for parameter in model.parameters()}
     if devices != {"cpu"}:
         return f"it is on {', '.join(sorted(devices))}, and only CPUs' gradients are compressed yet"
-    backend = dist.get_backend(model.process_group)
-    if "gloo" not in backend:
-        return f"its process group is {backend}'s, and not gloo's"
-    return ""
+    backend = model.process_group._get_backend(torch.device("cpu")).name()
+    return "" if backend == "gloo" else f"its process group is {backend}'s, and not gloo's"
 
 
 class Hook:
     """scheme: bf16, 8bit, 4bit, best (which permits all), or one of these with +ef; patterns: codes
-    by parameter name; tell: hears once whether codes gain, from a thread of ours.
+    by parameter name; tell: hears once whether codes gain, from a thread of ours; None: no bucket
+    was worth a trial.
 
     Registered with DDP by `attach`. Counts what was exchanged in `counts`.
     """
@@ -59,15 +58,15 @@ class Hook:
         meeting: Meeting,
         scheme: str,
         patterns: Mapping[str, str],
-        tell: Callable[[Verdict], None],
+        tell: Callable[[Verdict | None], None],
     ) -> None:
-        group = meeting.group
         self._model: Callable[[], Any] = weakref.ref(model)
         self._theirs: tuple[Callable[..., Any], object] | None = None
         coding = coding_of(model.module, scheme, patterns)
-        size, rank = group.size(), group.rank()
-        make, picker = meeting.group_maker(), Picker(size, tell)
-        self._exchange = Exchange(make, size, rank, coding, picker)
+        self._is_new_step = True
+        group = meeting.own_group()
+        self._exchange = Exchange(group, coding, Picker(group, tell))
+        self.counts.scheme = scheme
         weakref.finalize(model, self._exchange.close)
 
     @property
@@ -82,28 +81,32 @@ class Hook:
         if self._theirs is not None:
             _register(self._model().reducer, state, hook)
         self._theirs = hook, state
+        self.counts.scheme = None
 
     def average(self, bucket: Any) -> Any:
         if self._theirs is not None:
             hook, state = self._theirs
             return hook(state, bucket)
         model, buffer = self._model(), bucket.buffer()
+        is_new_step, self._is_new_step = self._is_new_step, bucket.is_last()
         if model._join_config.enable:
             return _plain(model, buffer, _num_joining(model))
         if buffer.dtype not in _FLOATS or buffer.layout is not torch.strided:
+            self._is_new_step |= is_new_step
             return _plain(model, buffer, model.process_group.size())
-        return self._exchange.exchange(bucket.parameters(), buffer, bucket.index() == 0)
+        return self._exchange.exchange(bucket.parameters(), buffer, is_new_step)
 
 
-# Its annotations are what `register_comm_hook` asks of a hook.
-def _average(hook: Hook, bucket: "dist.GradBucket") -> "torch.futures.Future[torch.Tensor]":  # type: ignore[name-defined]
-    future: torch.futures.Future[torch.Tensor] = hook.average(bucket)
-    return future
+def _average(hook: Hook, bucket: Any) -> Any:
+    return hook.average(bucket)
 
 
 def _plain(model: Any, buffer: torch.Tensor, divisor: int) -> Any:
     """What DDP does without a hook (torch/csrc/distributed/c10d/reducer.cpp, 2.13)."""
-    buffer.mul_(1.0 / divisor)
+    if buffer.layout is torch.strided:
+        buffer.mul_(1.0 / divisor)
+    else:
+        buffer.div_(divisor)
     work = dist.all_reduce(buffer, group=model.process_group, async_op=True)
     return work.get_future().then(lambda done: done.value()[0])
 

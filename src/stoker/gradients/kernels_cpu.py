@@ -22,6 +22,7 @@ _NAN = np.float32(np.nan)
 _MAX = np.float32(np.finfo(np.float32).max)
 _ABS, _INF = np.uint32(0x7FFFFFFF), np.uint32(0x7F800000)
 _SHARE_INT4, _SHARE_INT8 = np.float32(1 / 7), np.float32(1 / 127)  # times 7, times 127: 1, exactly
+_SHIFT = np.float32(2**-16 * (1 - 2**-14))
 NEAREST = np.uint64(0)  # the seed that rounds to nearest
 
 
@@ -55,8 +56,9 @@ def _scaled(tile: Any, length: int, num_levels: Any, largest: Any, start: int, s
         h = np.uint32(h + high)
         h = np.uint32(np.uint32(h ^ (h >> np.uint32(15))) * np.uint32(0x846CA68B))
         h = np.uint32(h ^ (h >> np.uint32(16)))
-        # In (-0.5, 0.5), so that 0 stays 0.
-        shift = np.float32(h >> np.uint32(16)) * np.float32(2**-16) + np.float32(2**-17 - 0.5)
+        # Within -0.5..0.5 by 2**-16 at least: 0 stays 0, and so does the largest, whose quotient may
+        # be a float next to num_levels.
+        shift = np.float32(h >> np.uint32(16)) * _SHIFT + np.float32(2**-16 - 0.5)
         moved = tile[i] * inverse + shift
         tile[i] = max(-num_levels, min(num_levels, moved)) + _ROUND
 

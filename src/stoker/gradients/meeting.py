@@ -5,7 +5,6 @@ before DDP's own first collective, and reads what the others said after it.
 """
 
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -36,10 +35,11 @@ class Meeting:
             found = [self._store.get(k) if self._store.check([k]) else b"" for k in words.values()]
         return [rank for rank, said in enumerate(found) if said != self._word.encode()]
 
-    def group_maker(self) -> Callable[[], Any]:
-        """Makes a group of the same ranks that is known to nobody else. Not by `new_group`: it counts
-        a process's groups into the next one's name, so that later ranks of the script's could miss
-        each other."""
-        group, store = self.group, self._store
-        timeout = group._get_backend(torch.device("cpu")).options._timeout
-        return lambda: dist.ProcessGroupGloo(store, group.rank(), group.size(), timeout)
+    def own_group(self) -> Any:
+        """A group of the same ranks that is known to nobody else; waits for all of them.
+
+        Not by `new_group`: it counts a process's groups into the next one's name, so that later
+        groups of the script's could miss each other.
+        """
+        timeout = self.group._get_backend(torch.device("cpu")).options._timeout
+        return dist.ProcessGroupGloo(self._store, self.group.rank(), self.group.size(), timeout)

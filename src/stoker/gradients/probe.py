@@ -4,6 +4,7 @@ Collective: every rank of a group calls these at the same places, and all get th
 those of the slowest.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +19,8 @@ from stoker.gradients.gate import Costs, Trial, Verdict, best, fitted
 from stoker.gradients.kernels_cpu import NEAREST, dequantise, quantise, reduce
 from stoker.gradients.layout import Segment, layout_of
 
-LIMIT_S = 0.8
+LIMIT_S = 0.8  # with what the last size takes, about a second
+NUM_TIMES = 3  # of which the fastest counts: what else runs only slows
 FIRST_NBYTES = 16 << 10
 GROWTH = 4  # from one size to the next
 MOST_NBYTES = 64 << 20
@@ -28,19 +30,24 @@ KERNEL_LEN = 1 << 18  # elements
 class Probe:
     """sizes: what was measured: bytes, seconds of an all-reduce, seconds of both our halves."""
 
-    def __init__(self, group: Any, size: int) -> None:
-        self._group, self._size = group, size
+    def __init__(self, group: Any) -> None:
+        self._group, self._size = group, group.size()
         self.sizes: list[tuple[int, float, float]] = []
 
     def measure(self) -> Costs:
         begin_s = now_s()
         nbytes = FIRST_NBYTES
-        self._links_s(nbytes)  # connections are made
+        self._links_s(nbytes)  # memory is touched
+        num_times = NUM_TIMES
         while nbytes <= MOST_NBYTES:
-            *found, spent_s = self.slowest([*self._links_s(nbytes), now_s() - begin_s])
+            times = [self._links_s(nbytes) for _ in range(num_times)]
+            own = [min(each) for each in zip(*times, strict=True)]
+            *found, spent_s = self.slowest([*own, now_s() - begin_s])
             self.sizes.append((nbytes, found[0], found[1]))
-            if spent_s + GROWTH * sum(found) > LIMIT_S:
+            next_s = GROWTH * sum(found)
+            if spent_s + next_s > LIMIT_S:
                 break
+            num_times = NUM_TIMES if spent_s + NUM_TIMES * next_s < LIMIT_S else 1
             nbytes *= GROWTH
         kernels_s = self.slowest([_kernels_s(code) for code in Code])
         return Costs(
@@ -74,38 +81,46 @@ class Probe:
 
 
 class Picker:
-    """Says which buckets are coded, and how. tell: hears the trial's verdict, once.
+    """Says which buckets are coded, and how. tell: hears the trial's verdict, once; None: no bucket
+    was worth a trial.
 
     Owner: the exchange's thread.
     """
 
-    def __init__(self, size: int, tell: Callable[[Verdict], None]) -> None:
-        self._size, self._tell = size, tell
+    def __init__(self, group: Any, tell: Callable[[Verdict | None], None]) -> None:
+        self._probe, self._tell = Probe(group), tell
         self._trial = Trial()
         self._last_s: float | None = None
-        self._probe: Probe | None = None
+        self._is_over = False
         self._costs: Costs | None = None
         self._best: dict[tuple[int, ...], Code | None] = {}  # by lengths and codes
 
-    def meet(self, group: Any) -> None:
+    def meet(self) -> None:
         """Before the first bucket."""
-        self._probe = Probe(group, self._size)
         self._costs = self._probe.measure()
 
-    def next_step(self, at_s: float) -> None:
-        """The first bucket of a step came at this time."""
+    def next_step(self, at_s: float) -> bool:
+        """The first bucket of a step came at this time. Whether none will be coded any more."""
         last_s, self._last_s = self._last_s, at_s
-        if last_s is None or not self._trial.step(at_s - last_s):
-            return
-        assert self._probe is not None
-        plain_s, coded_s = self._probe.slowest([*self._trial.medians()])
-        self._trial.judge(plain_s, coded_s)
-        if self._trial.verdict is not None:
-            self._tell(self._trial.verdict)
+        if last_s is None or self._is_over:
+            return self._is_over
+        if set(self._best.values()) == {None}:
+            self._is_over = True
+            self._told(None)
+        elif self._trial.step(at_s - last_s):
+            self._trial.judge(*self._probe.slowest([*self._trial.medians()]))
+            if self._trial.verdict is not None:
+                self._is_over = not self._trial.verdict.is_coded
+                self._told(self._trial.verdict)
+        return self._is_over
+
+    def _told(self, verdict: Verdict | None) -> None:
+        with contextlib.suppress(Exception):  # what cannot be written must not end a step
+            self._tell(verdict)
 
     def cap(self, lengths: Sequence[int], codes: Sequence[Code]) -> Code | None:
         """Of a bucket, in this step: no code with fewer bits; None: no codes."""
-        if not self._trial.is_coded:
+        if self._is_over or not self._trial.is_coded:
             return None
         key = (*lengths, *codes)
         if key not in self._best:

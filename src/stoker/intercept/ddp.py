@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from stoker import __version__
 from stoker.config import patterns_of
 from stoker.intercept import run
 
@@ -76,9 +77,9 @@ def _give_way(model: Any, ours: "Hook", state: object, hook: Callable[..., Any])
     _say(model.process_group, f"gradients: {what}")
 
 
-def _say(group: Any, text: str) -> None:
+def _say(group: Any, text: str, speaker: int = 0) -> None:
     """Once for all ranks."""
-    if group.rank() == 0:
+    if group.rank() == speaker:
         run.say_once(text)
 
 
@@ -101,43 +102,44 @@ def _meet(signature: inspect.Signature, args: Any, kwargs: Any) -> "Meeting | No
         group = asked.get("process_group") or (mesh and mesh.get_group(0)) or _get_default_group()
         if group.size() == 1:
             return None
-        return Meeting(group, f"{scheme} {run.settings.gradient_codes}")
+        return Meeting(group, f"{__version__} {scheme} {run.settings.gradient_codes}")
     except Exception as error:
         run.say_once(f"gradients are left to DDP: {error}")
         return None
 
 
 def _attach(model: Any, meeting: "Meeting") -> None:
+    """All ranks come to the same end here: each has seen the same model and the same words."""
     from stoker.gradients.hook import Hook, why_not
 
-    settings = run.settings
-    reason = why_not(model)  # the same on all ranks, as what may fail below
-    if not reason and (others := meeting.others()):
-        ranks = ", ".join(map(str, others))
-        reason = f"ranks {ranks} of its group run without it, or with other settings"
-    if reason:
-        name = type(model.module).__name__
+    scheme = run.settings.gradients
+    assert scheme is not None
+    name = type(model.module).__name__
+    if reason := why_not(model):
         _say(meeting.group, f"gradients of a {name} are left to DDP: {reason}")
         return
-    scheme, recorder = settings.gradients, run.recorder()
-    assert scheme is not None
+    if others := meeting.others():
+        speaker = min(set(range(meeting.group.size())) - set(others))
+        ranks = ", ".join(map(str, others))
+        reason = f"ranks {ranks} of its group run without it, or with other settings"
+        _say(meeting.group, f"gradients of a {name} are left to DDP: {reason}", speaker)
+        return
 
-    def tell(verdict: "Verdict") -> None:
+    def tell(verdict: "Verdict | None") -> None:
         """From the exchange's thread."""
-        recorder.exchanges(scheme if verdict.is_coded else "fp32")
+        if verdict is None or not verdict.is_coded:
+            hook.counts.scheme = "fp32"
         _say(meeting.group, f"gradients: {_words(scheme, verdict)}")
 
-    try:
-        hook = Hook(model, meeting, scheme, patterns_of(settings.gradient_codes or ""), tell)
-        hook.attach()
-    except Exception as error:
-        _say(meeting.group, f"gradients are left to DDP: {error}")
-        return
+    hook = Hook(model, meeting, scheme, patterns_of(run.settings.gradient_codes or ""), tell)
+    hook.attach()
     _hooks[model] = hook
-    recorder.exchanges(scheme, hook.counts)
+    run.recorder().exchanges(hook.counts)
 
 
-def _words(scheme: str, verdict: "Verdict") -> str:
+def _words(scheme: str, verdict: "Verdict | None") -> str:
+    if verdict is None:
+        return f"{scheme} is dropped, for no bucket would gain by it on these links"
     what = (
         f"{scheme} stays" if verdict.is_coded else f"{scheme} is dropped, for it gains too little"
     )

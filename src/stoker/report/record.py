@@ -30,8 +30,12 @@ _KEEPER_FDS = (7, 8, 9)  # lifeline, log, pidfd; a shell hands on no higher ones
 
 
 class Exchanged(Protocol):
-    """What a model's ranks have sent each other, and what that would have been in fp32."""
+    """What a model's ranks have sent each other, and what that would have been in fp32.
 
+    scheme: how; None where that is the script's business.
+    """
+
+    scheme: str | None
     wire_nbytes: int
     raw_nbytes: int
 
@@ -104,12 +108,10 @@ class Recorder:
         if self.run.wall_s - self._refreshed_s > REFRESH_S:
             self.refresh()
 
-    def exchanges(self, scheme: str, counts: Exchanged | None = None) -> None:
-        """How gradients travel from now on. counts: of another model."""
-        self.run.gradients = scheme
-        if counts is not None:
-            self._exchanged.append(counts)
-        self._log.append("gradients", scheme=scheme)
+    def exchanges(self, counts: Exchanged) -> None:
+        """A model's gradients may be compressed from now on."""
+        self._exchanged.append(counts)
+        self._look_at_gradients()
 
     def settle(self, record: LoaderRecord, reasons: list[str]) -> None:
         """It is known now who makes the batches of a loader without workers."""
@@ -131,8 +133,7 @@ class Recorder:
         self._refreshed_s = self.run.wall_s = process_age_s()
         self.run.cpu_s = process_cpu_s()
         self.run.away_s = self.served_s()
-        self.run.gradients_wire_nbytes = sum(each.wire_nbytes for each in self._exchanged)
-        self.run.gradients_raw_nbytes = sum(each.raw_nbytes for each in self._exchanged)
+        self._look_at_gradients()
         self.run.peak_rss_nbytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         self._log.put_run(self.run)
 
@@ -145,6 +146,16 @@ class Recorder:
         self._log.mark_done()
         report = as_json(self.run, list(self._loaders.values()), _how_it_ends())
         publish(report, self._report_file, self._quiet)
+
+    def _look_at_gradients(self) -> None:
+        self.run.gradients_wire_nbytes = sum(each.wire_nbytes for each in self._exchanged)
+        self.run.gradients_raw_nbytes = sum(each.raw_nbytes for each in self._exchanged)
+        schemes = [each.scheme for each in self._exchanged if each.scheme is not None]
+        coded = [scheme for scheme in schemes if scheme != "fp32"]
+        scheme = next(iter(coded or schemes), None)
+        if scheme != self.run.gradients:
+            self.run.gradients = scheme
+            self._log.append("gradients", scheme=scheme)
 
     def _look_at_ranks(self, at_end: bool = False) -> None:
         self._ranks.look(at_end)

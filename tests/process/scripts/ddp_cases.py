@@ -133,6 +133,18 @@ def half():
     return steps(made(dtype=torch.float16), dtype=torch.float16)
 
 
+def sparse():
+    """A bucket with a sparse gradient, and the others."""
+    net = torch.nn.Sequential(torch.nn.Embedding(500, 64, sparse=True), Net())
+    model, seen = made(net), []
+    for step in range(NUM_STEPS):
+        model.zero_grad()
+        words = torch.arange(16) + 16 * dist.get_rank() + step
+        loss_of(model(words)).backward()
+        seen.append([net[0].weight.grad.coalesce().to_dense()])
+    return seen
+
+
 def double():
     return steps(made(dtype=torch.float64), dtype=torch.float64)
 
@@ -175,6 +187,11 @@ def foreign():
         dist.all_gather(gathered, torch.full((3,), float(dist.get_rank())))
         reduced += [mean, *gathered]
     return [reduced]
+
+
+def till_the_verdict():
+    """More steps than a trial takes, at most."""
+    return steps(made(), 40)[-2:]
 
 
 def own_hook():

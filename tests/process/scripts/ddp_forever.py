@@ -1,10 +1,12 @@
 """Steps of a DistributedDataParallel until it fails, or as many as are asked for.
 
-usage: ddp_forever.py NUM_STEPS; under torchrun's variables. Tells "step N", and how it failed.
+usage: ddp_forever.py NUM_STEPS DIES_AT; under torchrun's variables. Kills itself before the backward
+pass of step DIES_AT. Tells how it ends.
 """
 
 import hashlib
 import os
+import signal
 import sys
 
 import torch
@@ -27,7 +29,8 @@ def tell(line):
 for step in range(int(sys.argv[1])):
     model.zero_grad()
     output = model(torch.randn(8, 300))
-    tell(f"step {step}")
+    if step == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
     try:
         output.square().mean().backward()
     except Exception as error:

@@ -19,9 +19,7 @@ rank, size = dist.get_rank(), dist.get_world_size()
 store = dist.PrefixStore("ours", _get_default_store())
 parameter = torch.nn.Parameter(torch.empty(8_000_000, device="meta"))
 exchange = Exchange(
-    lambda: dist.ProcessGroupGloo(store, rank, size, datetime.timedelta(seconds=60)),
-    size,
-    rank,
+    dist.ProcessGroupGloo(store, rank, size, datetime.timedelta(seconds=60)),
     Coding({id(parameter): Code[sys.argv[1]]}),
 )
 values = torch.randn(8_000_000)

@@ -27,30 +27,30 @@ class Ranks:
             for _ in range(num)
         ]
         self.exchanges = []
+        with ThreadPoolExecutor(num) as pool:
+            groups = list(
+                pool.map(
+                    lambda rank: dist.ProcessGroupGloo(
+                        store, rank, num, timedelta(seconds=PATIENCE_S)
+                    ),
+                    range(num),
+                )
+            )
         for rank in range(num):
             own = self.parameters[rank]
             codes = {id(p): code for p, (_, code) in zip(own, codes_by_length, strict=True)}
             memory, total = {}, 0
             for parameter in own if feedback else ():
                 memory[id(parameter)], total = total, total + parameter.numel()
-            self.exchanges.append(
-                Exchange(
-                    lambda rank=rank: dist.ProcessGroupGloo(
-                        store, rank, num, timedelta(seconds=PATIENCE_S)
-                    ),
-                    num,
-                    rank,
-                    Coding(codes, memory, total, seed),
-                )
-            )
+            self.exchanges.append(Exchange(groups[rank], Coding(codes, memory, total, seed)))
 
     def average(self, buffers):
         """In place. Returns the futures' values."""
         return self.wait(self.begin(buffers))
 
-    def begin(self, buffers, chosen=slice(None)):
+    def begin(self, buffers, chosen=slice(None), is_first=True):
         return [
-            exchange.exchange(parameters[chosen], buffer)
+            exchange.exchange(parameters[chosen], buffer, is_first)
             for exchange, parameters, buffer in zip(
                 self.exchanges, self.parameters, buffers, strict=True
             )
@@ -64,6 +64,7 @@ class Ranks:
     def close(self):
         for exchange in self.exchanges:
             exchange.close()
+        self.exchanges.clear()
 
 
 @pytest.fixture
@@ -175,7 +176,9 @@ def test_buckets_that_come_before_the_last_is_done_are_exchanged_in_their_order(
     for _ in range(4):
         buffers = [drawn(3, length) for length, _ in lengths]
         expected = [torch.stack(each).mean(0) for each in buffers]
-        futures = [one.begin(each, slice(i, i + 1)) for i, each in enumerate(buffers)]
+        futures = [
+            one.begin(each, slice(i, i + 1), is_first=i == 0) for i, each in enumerate(buffers)
+        ]
         for each in reversed(futures):
             one.wait(each)
         for each, exact in zip(buffers, expected, strict=True):
@@ -232,12 +235,16 @@ def test_what_is_counted_is_the_formula(ranks):
 
 
 def test_an_error_of_the_group_is_the_futures_and_all_later_ones(ranks):
-    def make():
-        raise RuntimeError("connection closed by peer")
+    class Broken:
+        size, rank = staticmethod(lambda: 2), staticmethod(lambda: 0)
+
+        def alltoall_base(self, *_):
+            raise RuntimeError("connection closed by peer")
 
     parameters = [torch.nn.Parameter(torch.zeros(10))]
-    exchange = Exchange(make, 2, 0, Coding({id(parameters[0]): Code.FP32}))
-    for _ in range(2):
+    exchange = Exchange(Broken(), Coding({id(parameters[0]): Code.FP32}))
+    futures = [exchange.exchange(parameters, torch.zeros(10), is_first=i == 0) for i in range(3)]
+    for future in futures:
         with pytest.raises(RuntimeError, match="connection closed by peer"):
-            exchange.exchange(parameters, torch.zeros(10)).wait()
+            future.wait()
     exchange.close()

@@ -96,6 +96,14 @@ def test_any_constant_is_exact(code, value):
     assert there_and_back([value, -value, 0], code).tolist() == [value, -value, 0]
 
 
+@pytest.mark.parametrize("code", WHOLE)
+@pytest.mark.parametrize("value", [1.1916451, 1.0, 1.9999999, 3.3333333])
+def test_the_largest_is_exact_however_it_is_rounded(code, value):
+    """Its quotient may be a float below the number of levels, and the draw the lowest of 65,536."""
+    values = np.full(500 * BLOCK_LEN, value, np.float32)
+    assert np.array_equal(there_and_back(values, code, SEED), values)
+
+
 @pytest.mark.parametrize("code", Code)
 @given(st_numpy.arrays(np.float32, st.integers(1, 1500), elements=st.floats(width=32)))
 def test_what_is_not_finite_stays_so_and_nothing_else_becomes_so(code, values):
