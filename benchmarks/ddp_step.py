@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 NUM_RANKS = 4
 WIDTH, NUM_LAYERS, NUM_WORDS = 512, 8, 256  # 25.2M parameters between embedding and head
 BATCH, LENGTH = 8, 32  # samples, words
-NUM_STEPS = 3  # of a turn; the first is not counted
+NUM_STEPS = 2  # of a turn; the first is not counted
 PATIENCE = datetime.timedelta(seconds=900)
 
 

@@ -80,7 +80,7 @@ class Characters(nn.Module):
 class Text:
     """Its last tenth is for validation."""
 
-    num_steps, lr = 300, 0.3
+    num_steps, lr = 150, 0.3
 
     def __init__(self) -> None:
         text = "".join(pydoc_data.topics.topics.values())
