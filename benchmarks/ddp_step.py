@@ -106,7 +106,7 @@ def layers_s() -> float:
     return min(seconds) / NUM_LAYERS / 3
 
 
-def rank(compute: str, num_rounds: int, sleep_s: float, scheme: str) -> None:
+def rank(num_rounds: int, sleep_s: float, scheme: str) -> None:
     from stoker.config import Settings
     from stoker.intercept import patches, run
 
@@ -149,7 +149,7 @@ def main() -> None:
     parser.add_argument("--rank", type=float, help="be one of the ranks; a layer sleeps so long")
     flags = parser.parse_args()
     if flags.rank is not None:
-        return rank(flags.compute, flags.rounds, flags.rank, flags.scheme)
+        return rank(flags.rounds, flags.rank, flags.scheme)
     sleep_s = layers_s() if flags.compute == "sleep" else 0.0
     own = ["--rounds", str(flags.rounds), "--scheme", flags.scheme, "--rank", repr(sleep_s)]
     with links(NUM_RANKS, flags.rate):

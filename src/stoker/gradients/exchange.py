@@ -5,7 +5,7 @@ order of the ranks, coded once more, and go to everybody (all-gather), who all r
 
 Promise: all ranks end with the same bits; buckets are exchanged in the order in which they were
 given. Every collective is issued by this object's thread, none from a callback: gloo may else see
-another order on another rank. No memory is taken after a bucket was seen once.
+another order on another rank. A bucket that was seen before takes no memory for its messages.
 Owner: its thread; shared: the queue.
 """
 

@@ -20,10 +20,8 @@ class Meeting:
 
     def __init__(self, group: Any, word: str) -> None:
         self.group, self._word = group, word
-        self._number = _num_models[group] = _num_models.get(group, 0) + 1
-        self._store = PrefixStore(
-            f"stoker/gradients/{self._number}", _get_process_group_store(group)
-        )
+        number = _num_models[group] = _num_models.get(group, 0) + 1
+        self._store = PrefixStore(f"stoker/gradients/{number}", _get_process_group_store(group))
         self._store.set(f"rank {group.rank()}", word)
 
     def others(self) -> list[int]:

@@ -211,7 +211,7 @@ def test_residuals_follow_their_parameters_into_other_buckets(ranks):
             assert (found / 16 - expected).abs().max() < 0.35  # a step of 4 bits is 0.5 here
 
 
-def test_no_memory_is_taken_once_a_bucket_was_seen(ranks):
+def test_a_buckets_messages_lie_where_they_lay_before(ranks):
     one = ranks(2, [(100_000, Code.INT4)])
     buffers = drawn(2, 100_000)
     one.average(buffers)
