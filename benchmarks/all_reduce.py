@@ -30,7 +30,8 @@ class Sides:
         from torch.distributed.distributed_c10d import _get_default_store
 
         from stoker.gradients.codes import Code
-        from stoker.gradients.exchange import Coding, Exchange
+        from stoker.gradients.exchange import Exchange
+        from stoker.gradients.filters import Coding
 
         self.size = dist.get_world_size()
         self.buckets = [torch.empty(BUCKET_LEN) for _ in range(NUM_BUCKETS)]

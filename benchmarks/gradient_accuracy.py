@@ -21,7 +21,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from stoker.gradients.exchange import Exchange
-from stoker.gradients.hook import coding_of
+from stoker.gradients.filters import coding_of
 
 NUM_RANKS = 4
 SCHEMES = ("fp32", "bf16", "8bit", "4bit", "4bit+ef")

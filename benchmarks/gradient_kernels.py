@@ -13,9 +13,9 @@ from collections.abc import Callable
 import numpy as np
 from one_side import GB, print_line
 
+from stoker.gradients.blocks.cpu import NEAREST, dequantise, quantise, reduce
+from stoker.gradients.blocks.layout import Segment, layout_of
 from stoker.gradients.codes import Code
-from stoker.gradients.kernels_cpu import NEAREST, dequantise, quantise, reduce
-from stoker.gradients.layout import Segment, layout_of
 
 LENGTH = 25_000_000
 NUM_RANKS = 4

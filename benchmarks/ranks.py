@@ -46,11 +46,11 @@ def links(num: int, rate: str = "") -> Iterator[None]:
                 do("tc", "-n", name, "qdisc", "add", "dev", "veth0", *shape)
         yield
     finally:
-        for rank in range(num):
-            subprocess.run(
-                ["ip", "netns", "del", namespace(rank)], check=False, capture_output=True
-            )
-        subprocess.run(["ip", "link", "del", BRIDGE], check=False, capture_output=True)
+        # Each link by its name: what goes with its namespace goes some time later.
+        gone = [["link", "del", f"{BRIDGE}-{rank}"] for rank in range(num)]
+        gone += [["netns", "del", namespace(rank)] for rank in range(num)]
+        for words in [*gone, ["link", "del", BRIDGE]]:
+            subprocess.run(["ip", *words], check=False, capture_output=True)
 
 
 def sent_nbytes(rank: int) -> int:

@@ -31,14 +31,16 @@ MORE = ["foreign", "at_once", "not_finite", "gone"]
 class Ran:
     """What one run's ranks saved: case -> rank -> gradients of each step."""
 
-    def __init__(self, folder: Path, flags: list[str] | None, cases: list[str], home: Path) -> None:
+    def __init__(
+        self, folder: Path, flags: list[str] | None, cases: list[str], home: Path, **more: str
+    ) -> None:
         folder.mkdir()
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={NUM_RANKS}"]
         command = [sys.executable, *torchrun, "ddp_cases.py", str(folder), *cases]
         report = f"--report-json={folder / 'report.json'}"
         prefix = [] if flags is None else under_stoker(report, *flags, quiet=False)
         # Compiled once, not in each test's own home.
-        environ = {"XDG_CACHE_HOME": str(home), "OMP_NUM_THREADS": "1", "TELL_FD": ""}
+        environ = {"XDG_CACHE_HOME": str(home), "OMP_NUM_THREADS": "1", "TELL_FD": ""} | more
         self.finished: Finished = finished([*prefix, *command], folder / "at", environ=environ)
         assert self.finished.returncode == 0, self.finished.stderr
         assert self.finished.leftovers == {}
@@ -61,11 +63,16 @@ def plain(tmp_path_factory, kernels):
     return Ran(tmp_path_factory.mktemp("plain") / "run", None, [*OURS, *THEIRS, *MORE], kernels)
 
 
-@pytest.fixture(scope="module")
-def close(tmp_path_factory, kernels):
-    """Our exchange, of every parameter, in floats that are near enough to compare all steps."""
+@pytest.fixture(scope="module", params=["own thread", "on stream"])
+def close(request, tmp_path_factory, kernels):
+    """Our exchange, of every parameter, in floats that are near enough to compare all steps.
+
+    On stream: as on an accelerator, from the hook's own thread.
+    """
     flags = ["--gradients=bf16", "--gradient-codes=*=bf16"]
-    ran = Ran(tmp_path_factory.mktemp("close") / "run", flags, [*OURS, *MORE], kernels)
+    more = {"ON_STREAM": "1"} if request.param == "on stream" else {}
+    cases = [*OURS, *MORE]
+    ran = Ran(tmp_path_factory.mktemp("close") / "run", flags, cases, kernels, **more)
     told = [json.loads(file.read_text())["gradients"] for file in ran.folder.glob("report.*.json")]
     assert len(told) == NUM_RANKS
     assert all(each["wire_nbytes"] < 0.8 * each["raw_nbytes"] for each in told)

@@ -39,12 +39,17 @@ ARROWS = {
     "order": set(),
     "gradients": set(),
 }
-ALCOVES = ["wire/lossless"]  # of a room: a thing of several files, one of the room's eight
+ALCOVES = [
+    "wire/lossless",
+    "gradients/blocks",
+    "gradients/gate",
+]  # of a room: a thing of several files, one of the room's eight
 EVERYBODY_MAY = {"errors", "config", "clock", "compiled", "report.metrics"}
 CLI_MAY = {"errors", "config"}
 PURE = {
     *(f"{room}.{file.stem}" for room in ("order", "scheduler") for file in (ROOT / room).glob("[!_]*.py")),
-    "spare.ahead", "spare.evidence", "gradients.codes", "gradients.filters", "gradients.gate",
+    "spare.ahead", "spare.evidence", "gradients.codes", "gradients.gate.costs",
+    "gradients.gate.trial",
     "wire.frame", "wire.extents", "config", "errors", "report.metrics", "report.summary",
     "cluster.hosts", "cluster.sizing", "proof.record", "proof.compare", "proof.table",
 }  # fmt: skip

@@ -3,6 +3,7 @@
 Pure: standard library only.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 # Elements that share a scale. With 4 bits and 1,024, CGX (arXiv 2111.08617, section 4) kept accuracy.
@@ -36,3 +37,8 @@ class Code(IntEnum):
 
 
 NAMES = {"fp32": Code.FP32, "bf16": Code.BF16, "8bit": Code.INT8, "4bit": Code.INT4}
+
+
+def capped(codes: Sequence[Code], cap: Code) -> list[Code]:
+    """None with fewer bits than the cap has."""
+    return [max(code, cap) for code in codes]

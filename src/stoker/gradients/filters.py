@@ -2,14 +2,23 @@
 
 A few thousand numbers decide much of what a model gives: biases, norms, embeddings and the output
 head. They are few, and so they are not compressed unless the user says so.
-Pure: standard library only.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from stoker.gradients.codes import Code
+import torch
+from torch.nn.modules.batchnorm import _NormBase
+
+from stoker.gradients.codes import NAMES, Code
+
+ROUNDING_SEED = 20_211_108  # any; the same in every run
+_KINDS: dict[str, tuple[type[torch.nn.Module], ...]] = {
+    "norm": (_NormBase, torch.nn.LayerNorm, torch.nn.GroupNorm, torch.nn.RMSNorm),
+    "embedding": (torch.nn.Embedding, torch.nn.EmbeddingBag),
+}
 
 MIN_LEN = 1024  # elements; below it there is nothing to save
 
@@ -62,3 +71,43 @@ def _heads(parameters: Sequence[Described]) -> set[int]:
     vocabularies = {p.shape for p in parameters if p.kind == "embedding"}
     heads = {p.owner for p in matrices if p.shape in vocabularies}
     return heads or {max((p.owner for p in matrices), default=-1)}
+
+
+@dataclass(frozen=True, slots=True)
+class Coding:
+    """codes: of each parameter, by id; memory: where each one's residual lies; num: of all of those.
+
+    seed: of stochastic rounding; None: to nearest.
+    """
+
+    codes: dict[int, Code]
+    memory: dict[int, int] = field(default_factory=dict)
+    num: int = 0
+    seed: int | None = None
+
+
+def described(model: torch.nn.Module) -> list[tuple[Described, torch.nn.Parameter]]:
+    """Each parameter where a module holds it: a shared one as often as there are such."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    found = []
+    for number, module in enumerate(model.modules()):
+        kind = next((kind for kind, kinds in _KINDS.items() if isinstance(module, kinds)), "other")
+        for parameter in module.parameters(recurse=False):
+            name, shape = names[id(parameter)], tuple(parameter.shape)
+            found.append((Described(name, shape, number, kind), parameter))
+    return found
+
+
+def coding_of(model: torch.nn.Module, scheme: str, patterns: Mapping[str, str]) -> Coding:
+    name, _, feedback = scheme.partition("+")
+    found = described(model)
+    given = {pattern: NAMES[code] for pattern, code in patterns.items()}
+    chosen = codes_of([each for each, _ in found], NAMES.get(name, min(Code)), given)
+    codes: dict[int, Code] = {}
+    memory, num = {}, 0
+    for (_, parameter), code in zip(found, chosen, strict=True):  # a shared one: the least lossy
+        codes[id(parameter)] = max(code, codes.get(id(parameter), code))
+    for parameter in model.parameters():
+        if feedback and codes[id(parameter)] is not Code.FP32:
+            memory[id(parameter)], num = num, num + parameter.numel()
+    return Coding(codes, memory, num, None if feedback else ROUNDING_SEED)

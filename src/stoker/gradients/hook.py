@@ -11,21 +11,17 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.nn.modules.batchnorm import _NormBase
 
-from stoker.gradients.codes import NAMES, Code
-from stoker.gradients.exchange import Coding, Counts, Exchange
-from stoker.gradients.filters import Described, codes_of
-from stoker.gradients.gate import Verdict
+from stoker.gradients.blocks import loops_for
+from stoker.gradients.buckets import Counts
+from stoker.gradients.exchange import Exchange
+from stoker.gradients.filters import Coding, coding_of
+from stoker.gradients.gate import Picker, Verdict
 from stoker.gradients.meeting import Meeting
-from stoker.gradients.probe import Picker
+from stoker.gradients.on_stream import OnStream
 
-ROUNDING_SEED = 20_211_108  # any; the same in every run
-_KINDS: dict[str, tuple[type[torch.nn.Module], ...]] = {
-    "norm": (_NormBase, torch.nn.LayerNorm, torch.nn.GroupNorm, torch.nn.RMSNorm),
-    "embedding": (torch.nn.Embedding, torch.nn.EmbeddingBag),
-}
 _register: Callable[..., None] = dist._register_comm_hook  # type: ignore[attr-defined]
+BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -37,17 +33,39 @@ def why_not(model: torch.nn.parallel.DistributedDataParallel) -> str:
         return "it has a communication hook of its own (mixed_precision= registers one)"
     if model._use_python_reducer:
         return "torch.compile's python_reducer averages its gradients"
-    devices = {parameter.device.type for parameter in model.parameters()}
-    if devices != {"cpu"}:
-        return f"it is on {', '.join(sorted(devices))}, and only CPUs' gradients are compressed yet"
-    backend = model.process_group._get_backend(torch.device("cpu")).name()
-    return "" if backend == "gloo" else f"its process group is {backend}'s, and not gloo's"
+    devices = {str(parameter.device) for parameter in model.parameters()}
+    if len(devices) > 1:
+        return f"it is on {', '.join(sorted(devices))}, and not on one device"
+    device = device_of(model)
+    wanted = BACKENDS.get(device.type)
+    if wanted is None:
+        return f"it is on {device.type}, and only CPUs' and CUDA's gradients are compressed"
+    backend = model.process_group._get_backend(device).name()
+    return "" if backend == wanted else f"its process group is {backend}'s, and not {wanted}'s"
+
+
+def check_loops(model: torch.nn.Module) -> None:
+    """Raises ImportError where a library is missing that codes such a model's gradients."""
+    loops_for(device_of(model))
+
+
+def device_of(model: torch.nn.Module) -> torch.device:
+    return next(model.parameters()).device
+
+
+def exchange_on(
+    device: torch.device, group: Any, coding: Coding, choice: Picker
+) -> Exchange | OnStream:
+    """Of a model on that device."""
+    if device.type == "cpu":
+        return Exchange(group, coding, choice)
+    return OnStream(group, coding, choice, device)
 
 
 class Hook:
     """scheme: bf16, 8bit, 4bit, best (which permits all), or one of these with +ef; patterns: codes
-    by parameter name; tell: hears once whether codes gain, from a thread of ours; None: no bucket
-    was worth a trial.
+    by parameter name; tell: hears once whether codes gain, from whoever issues the collectives;
+    None: no bucket was worth a trial.
 
     Registered with DDP by `attach`. Counts what was exchanged in `counts`.
     """
@@ -64,8 +82,9 @@ class Hook:
         self._theirs: tuple[Callable[..., Any], object] | None = None
         coding = coding_of(model.module, scheme, patterns)
         self._is_new_step = True
-        group = meeting.own_group()
-        self._exchange = Exchange(group, coding, Picker(group, tell))
+        device = device_of(model)
+        group = meeting.own_group(device)
+        self._exchange = exchange_on(device, group, coding, Picker(group, device, tell))
         self.counts.scheme = scheme
         weakref.finalize(model, self._exchange.close)
 
@@ -119,30 +138,3 @@ def _num_joining(model: Any) -> int:
     alive = torch.tensor(int(torch._C._current_graph_task_id() != -1))
     dist.all_reduce(alive, group=model.process_group)
     return int(alive)
-
-
-def described(model: torch.nn.Module) -> list[tuple[Described, torch.nn.Parameter]]:
-    """Each parameter where a module holds it: a shared one as often as there are such."""
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    found = []
-    for number, module in enumerate(model.modules()):
-        kind = next((kind for kind, kinds in _KINDS.items() if isinstance(module, kinds)), "other")
-        for parameter in module.parameters(recurse=False):
-            name, shape = names[id(parameter)], tuple(parameter.shape)
-            found.append((Described(name, shape, number, kind), parameter))
-    return found
-
-
-def coding_of(model: torch.nn.Module, scheme: str, patterns: Mapping[str, str]) -> Coding:
-    name, _, feedback = scheme.partition("+")
-    found = described(model)
-    given = {pattern: NAMES[code] for pattern, code in patterns.items()}
-    chosen = codes_of([each for each, _ in found], NAMES.get(name, min(Code)), given)
-    codes: dict[int, Code] = {}
-    memory, num = {}, 0
-    for (_, parameter), code in zip(found, chosen, strict=True):  # a shared one: the least lossy
-        codes[id(parameter)] = max(code, codes.get(id(parameter), code))
-    for parameter in model.parameters():
-        if feedback and codes[id(parameter)] is not Code.FP32:
-            memory[id(parameter)], num = num, num + parameter.numel()
-    return Coding(codes, memory, num, None if feedback else ROUNDING_SEED)

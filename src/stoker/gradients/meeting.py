@@ -33,11 +33,16 @@ class Meeting:
             found = [self._store.get(k) if self._store.check([k]) else b"" for k in words.values()]
         return [rank for rank, said in enumerate(found) if said != self._word.encode()]
 
-    def own_group(self) -> Any:
+    def own_group(self, device: torch.device) -> Any:
         """A group of the same ranks that is known to nobody else; waits for all of them.
 
         Not by `new_group`: it counts a process's groups into the next one's name, so that later
         groups of the script's could miss each other.
         """
-        timeout = self.group._get_backend(torch.device("cpu")).options._timeout
-        return dist.ProcessGroupGloo(self._store, self.group.rank(), self.group.size(), timeout)
+        timeout = self.group._get_backend(device).options._timeout
+        rank, size = self.group.rank(), self.group.size()
+        if device.type == "cpu":
+            return dist.ProcessGroupGloo(self._store, rank, size, timeout)
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = timeout
+        return dist.ProcessGroupNCCL(self._store, rank, size, options)

@@ -95,8 +95,10 @@ def _meet(signature: inspect.Signature, args: Any, kwargs: Any) -> "Meeting | No
     try:
         from torch.distributed.distributed_c10d import _get_default_group
 
-        import stoker.gradients.hook  # noqa: F401 - what is missing shows before it is promised
+        from stoker.gradients import hook
         from stoker.gradients.meeting import Meeting
+
+        hook.check_loops(asked["module"])  # what is missing shows before it is promised
 
         mesh = asked.get("device_mesh")
         group = asked.get("process_group") or (mesh and mesh.get_group(0)) or _get_default_group()

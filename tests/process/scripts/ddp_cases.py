@@ -1,7 +1,8 @@
 """Trains small models as DistributedDataParallel, case by case, and saves what became of them.
 
 usage: ddp_cases.py FOLDER CASE...; under torchrun. FOLDER/CASE.RANK holds the gradients of every
-step, or what else the case gives; FOLDER/told.RANK what was said in words.
+step, or what else the case gives; FOLDER/told.RANK what was said in words. With ON_STREAM gradients
+are exchanged as on an accelerator.
 """
 
 import contextlib
@@ -270,8 +271,17 @@ def gone():
     return []
 
 
+def exchange_on_stream():
+    from stoker.gradients import hook
+    from stoker.gradients.on_stream import OnStream
+
+    hook.exchange_on = lambda device, *others: OnStream(*others, device)
+
+
 def main(folder, *cases):
     dist.init_process_group("gloo")
+    if "ON_STREAM" in os.environ:
+        exchange_on_stream()
     for case in cases:
         found = globals()[case]()
         torch.save(found, Path(folder, f"{case}.{os.environ['RANK']}"))

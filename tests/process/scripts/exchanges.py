@@ -11,7 +11,8 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
 from stoker.gradients.codes import Code
-from stoker.gradients.exchange import Coding, Exchange
+from stoker.gradients.exchange import Exchange
+from stoker.gradients.filters import Coding
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")

@@ -9,18 +9,26 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from stoker.gradients import buckets
+from stoker.gradients.blocks import any_device
 from stoker.gradients.codes import BLOCK_LEN, Code
-from stoker.gradients.exchange import Coding, Exchange
+from stoker.gradients.exchange import Exchange
+from stoker.gradients.filters import Coding
+from stoker.gradients.on_stream import OnStream
 
 PATIENCE_S = 60.0
 LEVELS = {Code.INT4: 7, Code.INT8: 127}
 SIZES = [1, 15, 16, 17, 1023, 1024, 1025, 7919, 104_729]
 
 
+def on_stream(group, coding):
+    return OnStream(group, coding, None, torch.device("cpu"))
+
+
 class Ranks:
     """As many exchanges as there are ranks, each with its group."""
 
-    def __init__(self, num, codes_by_length, *, feedback=False, seed=None):
+    def __init__(self, make, num, codes_by_length, *, feedback=False, seed=None):
         store = dist.HashStore()
         self.parameters = [
             [torch.nn.Parameter(torch.zeros(length)) for length, _ in codes_by_length]
@@ -42,19 +50,20 @@ class Ranks:
             memory, total = {}, 0
             for parameter in own if feedback else ():
                 memory[id(parameter)], total = total, total + parameter.numel()
-            self.exchanges.append(Exchange(groups[rank], Coding(codes, memory, total, seed)))
+            self.exchanges.append(make(groups[rank], Coding(codes, memory, total, seed)))
 
     def average(self, buffers):
         """In place. Returns the futures' values."""
         return self.wait(self.begin(buffers))
 
     def begin(self, buffers, chosen=slice(None), is_first=True):
-        return [
-            exchange.exchange(parameters[chosen], buffer, is_first)
-            for exchange, parameters, buffer in zip(
-                self.exchanges, self.parameters, buffers, strict=True
-            )
-        ]
+        parameters = [each[chosen] for each in self.parameters]
+        with ThreadPoolExecutor(len(buffers)) as pool:  # each rank has a training loop of its own
+            begun = [
+                pool.submit(exchange.exchange, *each, is_first)
+                for exchange, *each in zip(self.exchanges, parameters, buffers, strict=True)
+            ]
+        return [each.result() for each in begun]
 
     @staticmethod
     def wait(futures):
@@ -67,12 +76,15 @@ class Ranks:
         self.exchanges.clear()
 
 
-@pytest.fixture
-def ranks():
+@pytest.fixture(params=[Exchange, on_stream], ids=["own thread", "on stream"])
+def ranks(request, monkeypatch):
+    """On a stream: as on an accelerator, on this CPU: torch's own operations, one bucket at a time."""
     made = []
+    if request.param is on_stream:
+        monkeypatch.setattr(buckets, "loops_for", lambda device: any_device)
 
     def make(*args, **kwargs):
-        made.append(Ranks(*args, **kwargs))
+        made.append(Ranks(request.param, *args, **kwargs))
         return made[-1]
 
     yield make
@@ -102,11 +114,12 @@ def largest_of_blocks(values):
 @pytest.mark.parametrize("num", [1, 2, 3, 4])
 @pytest.mark.parametrize("code", Code)
 def test_all_ranks_end_alike_within_the_bound_of_two_roundings(ranks, code, num, seed):
-    for size in SIZES:
+    one = ranks(num, [(size, code) for size in SIZES], seed=seed)
+    for number, size in enumerate(SIZES):
         buffers = drawn(num, size)
         before = [buffer.numpy().copy() for buffer in buffers]
-        one = ranks(num, [(size, code)], seed=seed)
-        for result, buffer in zip(one.average(buffers), buffers, strict=True):
+        results = one.wait(one.begin(buffers, slice(number, number + 1)))
+        for result, buffer in zip(results, buffers, strict=True):
             assert result.data_ptr() == buffer.data_ptr()
         assert len(digests(buffers)) == 1
         exact = np.mean([each.astype(np.float64) for each in before], axis=0)
@@ -120,7 +133,6 @@ def test_all_ranks_end_alike_within_the_bound_of_two_roundings(ranks, code, num,
             bits = {Code.BF16: 8, Code.FP32: 24}[code]
             most = np.max([np.abs(each) for each in before], axis=0)
             assert (error <= 4 * most * 2.0**-bits).all()
-        one.close()
 
 
 @pytest.mark.parametrize("num", [1, 2, 3, 4])
@@ -215,12 +227,12 @@ def test_a_buckets_messages_lie_where_they_lay_before(ranks):
     one = ranks(2, [(100_000, Code.INT4)])
     buffers = drawn(2, 100_000)
     one.average(buffers)
-    kept = [id(bucket) for e in one.exchanges for bucket in e._buckets.values()]
-    places = [b.sent.data_ptr() for e in one.exchanges for b in e._buckets.values()]
+    kept = [id(bucket) for e in one.exchanges for bucket in e._buckets._known.values()]
+    places = [b.sent.data_ptr() for e in one.exchanges for b in e._buckets._known.values()]
     for _ in range(3):
         one.average(buffers)
-    assert kept == [id(bucket) for e in one.exchanges for bucket in e._buckets.values()]
-    assert places == [b.sent.data_ptr() for e in one.exchanges for b in e._buckets.values()]
+    assert kept == [id(bucket) for e in one.exchanges for bucket in e._buckets._known.values()]
+    assert places == [b.sent.data_ptr() for e in one.exchanges for b in e._buckets._known.values()]
 
 
 def test_what_is_counted_is_the_formula(ranks):

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from stoker.gradients.codes import Code
-from stoker.gradients.filters import Described, codes_of
-from stoker.gradients.hook import described
+from stoker.gradients.filters import Described, codes_of, described
 
 
 class Language(torch.nn.Module):

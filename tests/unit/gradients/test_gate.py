@@ -6,18 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.gradients.codes import Code
-from stoker.gradients.gate import (
-    MAX_ROUNDS,
-    NUM_TIMED,
-    NUM_WARM,
-    Costs,
-    Line,
-    Trial,
-    best,
-    capped,
-    fitted,
-)
+from stoker.gradients.codes import Code, capped
+from stoker.gradients.gate.costs import REACH, Costs, Line, best, fitted
+from stoker.gradients.gate.trial import MAX_ROUNDS, NUM_TIMED, NUM_WARM, Trial
 
 GIGABIT = 1 / 125e6  # seconds a byte
 NO_LIMIT = 1 / 5e9
@@ -25,10 +16,9 @@ KERNELS = {Code.INT4: 8e-10, Code.INT8: 8e-10, Code.BF16: 8e-10, Code.FP32: 8e-1
 BUCKET = 6_250_000
 
 
-def costs(s_per_nbyte, latency_s=1e-4, kernels=KERNELS):
-    return Costs(
-        Line(latency_s, 1.5 * s_per_nbyte), Line(2 * latency_s, 1.5 * s_per_nbyte), kernels
-    )
+def costs(s_per_nbyte, latency_s=1e-4, kernels=KERNELS, measured_nbytes=64 << 20):
+    lines = Line(latency_s, 1.5 * s_per_nbyte), Line(2 * latency_s, 1.5 * s_per_nbyte)
+    return Costs(*lines, kernels, measured_nbytes)
 
 
 @given(st.floats(0, 1e-2), st.floats(1e-11, 1e-6))
@@ -51,6 +41,15 @@ def test_on_a_thin_link_the_fewest_bits_are_best_that_are_permitted():
     assert best(thin, [BUCKET], [Code.INT8]) is Code.INT8
     assert best(thin, [BUCKET], [Code.BF16]) is Code.BF16
     assert best(thin, [BUCKET, 1000], [Code.INT4, Code.FP32]) is Code.INT4
+
+
+def test_what_was_measured_on_small_buffers_alone_dooms_no_large_bucket():
+    """A burst that a link lets through, on a machine that is busy: it looks as fast as memory."""
+    slow = dict.fromkeys(Code, 1e-7)
+    flattered = costs(NO_LIMIT, kernels=slow, measured_nbytes=64 << 10)
+    assert best(flattered, [BUCKET], [Code.INT4]) is Code.INT4
+    assert best(flattered, [BUCKET], [Code.INT8]) is Code.INT8
+    assert best(flattered, [REACH * (16 << 10)], [Code.INT4]) is None
 
 
 def test_where_kernels_take_longer_than_the_link_saves_nothing_is_tried():

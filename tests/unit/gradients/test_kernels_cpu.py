@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
+from stoker.gradients.blocks.cpu import NEAREST, dequantise, quantise, reduce
+from stoker.gradients.blocks.layout import NOWHERE, Segment, layout_of
 from stoker.gradients.codes import BLOCK_LEN, Code
-from stoker.gradients.kernels_cpu import NEAREST, dequantise, quantise, reduce
-from stoker.gradients.layout import NOWHERE, Segment, layout_of
 
 WHOLE = [Code.INT4, Code.INT8]
 LEVELS = {Code.INT4: 7, Code.INT8: 127}

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.gradients.codes import BLOCK_LEN, Code
-from stoker.gradients.layout import (
+from stoker.gradients.blocks.layout import (
     BITS,
     LENGTH,
     MEMORY,
@@ -16,6 +15,7 @@ from stoker.gradients.layout import (
     Segment,
     layout_of,
 )
+from stoker.gradients.codes import BLOCK_LEN, Code
 
 LENGTHS = st.integers(1, 3 * BLOCK_LEN + 5)
 SEGMENTS = st.lists(st.tuples(LENGTHS, st.sampled_from(list(Code)), st.booleans()), min_size=1)

@@ -3,18 +3,30 @@
 Each block is worked on in a tile that stays in the L1 cache, so that memory is read once and
 written once. No loop leaves the arrays it is given. What is written depends on the arguments
 alone: not on the number of threads, the machine, or on what other blocks hold.
-Ban: no torch, no thread.
+Ban: no thread, none of torch's own loops: they would bring a team of threads into ours.
 
 Arrays: values float32; blocks (num_blocks, 5) int64 as in layout.py; messages uint8, whole words.
 """
 
+import functools
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
 
 from stoker.compiled import kernel
-from stoker.gradients.codes import BLOCK_LEN
-from stoker.gradients.layout import BITS, LENGTH, MEMORY, PLACE, START
+from stoker.gradients.blocks.layout import (
+    BITS,
+    LENGTH,
+    MEMORY,
+    PLACE,
+    START,
+    Segment,
+    layout_of,
+)
+from stoker.gradients.blocks.loops import NEAREST
+from stoker.gradients.codes import BLOCK_LEN, Code
 
 # Added to a float below 2**22, leaves it rounded to nearest even in the lower bits.
 _ROUND = np.float32(1.5 * 2**23)
@@ -23,7 +35,6 @@ _MAX = np.float32(np.finfo(np.float32).max)
 _ABS, _INF = np.uint32(0x7FFFFFFF), np.uint32(0x7F800000)
 _SHARE_INT4, _SHARE_INT8 = np.float32(1 / 7), np.float32(1 / 127)  # times 7, times 127: 1, exactly
 _SHIFT = np.float32(2**-16 * (1 - 2**-14))
-NEAREST = np.uint64(0)  # the seed that rounds to nearest
 
 
 @kernel()
@@ -183,3 +194,35 @@ def dequantise(message: Any, blocks: Any, values: Any) -> None:
     for b in range(len(blocks)):
         block = blocks[b]
         _read(message, block, values[block[START] : block[START] + block[LENGTH]])
+
+
+def table_of(blocks: npt.NDArray[np.int64], device: torch.device) -> npt.NDArray[np.int64]:
+    return blocks
+
+
+def given(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    array: npt.NDArray[Any] = tensor.numpy()
+    return array
+
+
+def widen(buffer: torch.Tensor, wide: torch.Tensor) -> None:
+    if buffer.dtype == torch.float16:
+        np.copyto(wide.numpy(), buffer.numpy())
+    else:
+        dequantise(buffer.view(torch.uint8).numpy(), _halves(len(wide)), wide.numpy())
+
+
+def narrow(wide: torch.Tensor, buffer: torch.Tensor) -> None:
+    if buffer.dtype == torch.float16:
+        with np.errstate(over="ignore"):  # infinity, as torch's own
+            np.copyto(buffer.numpy(), wide.numpy(), casting="same_kind")
+    else:
+        nothing = np.empty(0, np.float32)
+        out = buffer.view(torch.uint8).numpy()
+        quantise(wide.numpy(), _halves(len(wide)), out, nothing, NEAREST)
+
+
+@functools.cache
+def _halves(length: int) -> npt.NDArray[np.int64]:
+    """A 16-bit buffer itself as blocks of BF16."""
+    return layout_of([Segment(0, length, Code.BF16)], 1).blocks

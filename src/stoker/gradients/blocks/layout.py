@@ -86,3 +86,39 @@ def _nbytes_of(blocks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
             chosen = (blocks[:, BITS] == code) & (blocks[:, LENGTH] == length)
             nbytes[chosen] = code.block_nbytes(int(length))
     return nbytes
+
+
+class Run(NamedTuple):
+    """Blocks of one code and length that lie one after the other everywhere: rows of a matrix.
+
+    start, place, memory: the first block's; nbytes: of one block in the message.
+    """
+
+    num: int
+    start: int
+    length: int
+    code: Code
+    place: int
+    memory: int
+    nbytes: int
+
+
+def runs_of(blocks: npt.NDArray[np.int64]) -> list[Run]:
+    """A shard's blocks, in their order, in as few runs as they make."""
+    if not len(blocks):
+        return []
+    nbytes = _nbytes_of(blocks)
+    before, after = blocks[:-1], blocks[1:]
+    length = before[:, LENGTH]
+    is_remembered = before[:, MEMORY] != NOWHERE
+    expected = before.copy()
+    expected[:, START] += length
+    expected[:, PLACE] += nbytes[:-1]
+    expected[:, MEMORY] += length * is_remembered
+    follows = (after == expected).all(axis=1)
+    firsts = [0, *(np.flatnonzero(~follows) + 1).tolist()]
+    runs = []
+    for first, end in zip(firsts, [*firsts[1:], len(blocks)], strict=True):
+        start, num, bits, place, memory = blocks[first].tolist()
+        runs.append(Run(end - first, start, num, Code(bits), place, memory, int(nbytes[first])))
+    return runs

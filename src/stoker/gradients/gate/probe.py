@@ -1,0 +1,111 @@
+"""What the links between the ranks and the kernels take, in a second or so, and what is made of that.
+
+Collective: every rank of a group calls these at the same places, and all get the same numbers,
+those of the slowest.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from stoker.clock import now_s
+from stoker.gradients.blocks import NEAREST, Segment, layout_of, loops_for
+from stoker.gradients.codes import Code
+from stoker.gradients.gate.costs import Costs, fitted
+
+LIMIT_S = 0.8  # with what the last size takes, about a second
+NUM_TIMES = 3  # of which the fastest counts: what else runs only slows
+FIRST_NBYTES = 16 << 10
+GROWTH = 4  # from one size to the next
+MOST_NBYTES = 64 << 20
+KERNEL_LEN = 1 << 18  # elements
+
+
+class Probe:
+    """group: a process group of torch's; device: on which its ranks' gradients lie.
+
+    sizes: what was measured: bytes, seconds of an all-reduce, seconds of both our halves.
+    """
+
+    def __init__(self, group: Any, device: torch.device) -> None:
+        self._group, self._device, self._size = group, device, group.size()
+        self.sizes: list[tuple[int, float, float]] = []
+
+    def measure(self) -> Costs:
+        begin_s = now_s()
+        nbytes = FIRST_NBYTES
+        self._links_s(nbytes)  # memory is touched
+        num_times = NUM_TIMES
+        while nbytes <= MOST_NBYTES:
+            times = [self._links_s(nbytes) for _ in range(num_times)]
+            own = [min(each) for each in zip(*times, strict=True)]
+            *found, spent_s = self.slowest([*own, now_s() - begin_s])
+            self.sizes.append((nbytes, found[0], found[1]))
+            next_s = GROWTH * sum(found)
+            if spent_s + next_s > LIMIT_S:
+                break
+            num_times = NUM_TIMES if spent_s + NUM_TIMES * next_s < LIMIT_S else 1
+            nbytes *= GROWTH
+        kernels_s = self.slowest([_kernels_s(code, self._device) for code in Code])
+        return Costs(
+            fitted([(nbytes, s) for nbytes, s, _ in self.sizes]),
+            fitted([(nbytes, s) for nbytes, _, s in self.sizes]),
+            dict(zip(Code, kernels_s, strict=True)),
+            self.sizes[-1][0],
+        )
+
+    def slowest(self, seconds: list[float]) -> list[float]:
+        """Of each, the most that any rank took."""
+        told = torch.tensor(seconds, dtype=torch.float64, device=self._device)
+        options: Any = dist.AllreduceOptions()
+        options.reduceOp = dist.ReduceOp.MAX
+        self._group.allreduce([told], options).wait()
+        return [float(each) for each in told.tolist()]
+
+    def _links_s(self, nbytes: int) -> tuple[float, float]:
+        whole = torch.zeros(nbytes // 4, device=self._device)
+        share = -(-nbytes // self._size)
+        sent = torch.zeros(self._size * share, dtype=torch.uint8, device=self._device)
+        received = torch.zeros_like(sent)
+
+        def exchange() -> None:
+            self._group.alltoall_base(received, sent, [], []).wait()
+            self._group._allgather_base(received, sent[:share]).wait()
+
+        self.slowest([0.0])  # all begin together
+        all_reduce_s = _timed(lambda: self._group.allreduce([whole]).wait(), self._device)
+        self.slowest([0.0])
+        return all_reduce_s, _timed(exchange, self._device)
+
+
+def _timed(action: Callable[[], object], device: torch.device) -> float:
+    """To its end, also where it is only begun by the call."""
+    begin_s = now_s()
+    action()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return now_s() - begin_s
+
+
+def _kernels_s(code: Code, device: torch.device) -> float:
+    """An element's, in one reduction: coded, a share of it added up, and read."""
+    loops = loops_for(device)
+    layout = layout_of([Segment(0, KERNEL_LEN, code)], 1)
+    table = loops.table_of(layout.blocks, device)
+    values = loops.given(torch.ones(KERNEL_LEN, device=device))
+    none = loops.given(torch.empty(0, device=device))
+    message, again = (
+        loops.given(torch.zeros(layout.message_nbytes, dtype=torch.uint8, device=device))
+        for _ in range(2)
+    )
+    actions = (
+        functools.partial(loops.quantise, values, table, message, none, NEAREST),
+        functools.partial(loops.reduce, message, 1, table, np.float32(1), again, NEAREST),
+        functools.partial(loops.dequantise, message, table, values),
+    )
+    # Adding up reads a message of each rank, of 1 / size of the elements: as many as there are.
+    return sum(min(_timed(each, device) for _ in range(3)) for each in actions) / KERNEL_LEN
