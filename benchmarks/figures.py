@@ -319,6 +319,17 @@ def accuracy(work: str, *schemes: str) -> Case:
     )
 
 
+# Beside the others, for a run of all of them takes too long.
+FEEDBACK = Case(
+    script="gradient_accuracy.py",
+    label="text, error feedback",
+    flags=("--work", "text", "--schemes", "fp32", "4bit+ef"),
+    quick_flags=("--seeds", "1"),
+    is_alone=True,
+    checks=(above("text_4bit+ef_above_percent", 0.5, " %", "above fp32, 4 bit + ef, text"),),
+)
+
+
 OFFLOAD = Case(
     script="offload.py",
     quick_flags=("--seconds", "3", "--rounds", "1"),
@@ -493,6 +504,7 @@ FIGURES = {
             cases=(
                 accuracy("digits", "bf16", "8bit", "4bit", "4bit+ef"),
                 accuracy("text", "8bit", "4bit"),
+                FEEDBACK,
             ),
             num_pairs=1,
             num_quick_pairs=1,

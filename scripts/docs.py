@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 from stoker import config, errors  # noqa: E402  # this checkout's, installed or not
-from stoker.cli import run, verify  # noqa: E402
+from stoker.cli import probe, run, verify  # noqa: E402
 from stoker.report import digest  # noqa: E402
 
 BLOCK = re.compile(
@@ -50,6 +50,10 @@ def verify_help() -> str:
     return f"```text\n{verify.help_text()}```\n"
 
 
+def probe_help() -> str:
+    return f"```text\n{probe.USAGE}```\n"
+
+
 def digest_encoding() -> str:
     """The part of report/digest.py's docstring that publishes the encoding."""
     return (digest.__doc__ or "").partition("**The encoding.** ")[2].lstrip()
@@ -59,6 +63,7 @@ GENERATED: dict[str, tuple[Path, Callable[[], str]]] = {
     "settings": (ROOT / "docs/configuration.md", settings_table),
     "help": (ROOT / "docs/configuration.md", help_text),
     "verify": (ROOT / "docs/configuration.md", verify_help),
+    "probe": (ROOT / "docs/configuration.md", probe_help),
     "encoding": (ROOT / "docs/report.md", digest_encoding),
 }
 

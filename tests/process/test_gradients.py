@@ -25,7 +25,7 @@ THEIRS = [
     "own_hook", "late_hook", "builtin_hook", "second_hook", "wrong_hook", "joined",
     "joined_by_effective", "double", "sparse",
 ]  # fmt: skip
-MORE = ["foreign", "at_once", "not_finite", "gone"]
+MORE = ["foreign", "at_once", "not_finite", "gone", "from_a_loader"]
 
 
 class Ran:
@@ -69,7 +69,7 @@ def close(request, tmp_path_factory, kernels):
 
     On stream: as on an accelerator, from the hook's own thread.
     """
-    flags = ["--gradients=bf16", "--gradient-codes=*=bf16"]
+    flags = ["--gradients=bf16", "--gradient-codes=*=bf16,head.wieght=8bit"]
     more = {"ON_STREAM": "1"} if request.param == "on stream" else {}
     cases = [*OURS, *MORE]
     ran = Ran(tmp_path_factory.mktemp("close") / "run", flags, cases, kernels, **more)
@@ -85,13 +85,26 @@ def coded(tmp_path_factory, kernels):
     return Ran(tmp_path_factory.mktemp("coded") / "run", ["--gradients=4bit"], cases, kernels)
 
 
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory, kernels):
+    """Under stoker, without the flag."""
+    cases = [*OURS, *THEIRS, *MORE]
+    return Ran(tmp_path_factory.mktemp("untouched") / "run", [], cases, kernels)
+
+
 def flat(steps):
     return [g for step in steps for g in step if g is not None]
 
 
+def bits(tensor):
+    return tensor.reshape(-1).view(torch.uint8)
+
+
 def same(a, b):
+    """To the bit: also where they are not finite."""
     a, b = flat(a), flat(b)
-    return len(a) == len(b) and all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+    pairs = zip(a, b, strict=True)
+    return len(a) == len(b) and all(torch.equal(bits(x), bits(y)) for x, y in pairs)
 
 
 def in_group(case):
@@ -131,6 +144,18 @@ def test_the_first_steps_gradients_are_those_of_ddp_within_two_roundings(plain, 
 def test_what_is_left_alone_is_ddps_own_to_the_bit(plain, coded, case):
     for theirs, ours in zip(plain.saved(case), coded.saved(case), strict=True):
         assert same(theirs, ours)
+
+
+@pytest.mark.parametrize("case", [*OURS, *THEIRS, *MORE])
+def test_without_the_flag_every_bit_is_ddps_own(plain, untouched, case):
+    for theirs, ours in zip(plain.saved(case), untouched.saved(case), strict=True):
+        assert same(theirs, ours)
+
+
+def test_without_the_flag_one_line_tells_what_it_would_gain(untouched, coded):
+    line = r"^stoker: gradients: a step of [\d.]+ m?s waits [\d.]+ m?s for them[;:] .*$"
+    assert len(re.findall(line, untouched.finished.stderr, re.MULTILINE)) == 1
+    assert not re.search(line, coded.finished.stderr, re.MULTILINE)
 
 
 def test_the_scripts_own_collectives_are_as_ever(plain, coded):
@@ -175,6 +200,11 @@ def test_who_is_left_alone_is_told_once_and_why(coded):
     lines = [line for line in coded.finished.stderr.splitlines() if line.startswith("stoker: grad")]
     own = "gradients: the script registered a communication hook of its own, which is used"
     assert sum(own in line for line in lines) == 1
+
+
+def test_a_pattern_that_is_no_parameters_is_told(close):
+    line = "stoker: --gradient-codes: no parameter of a Net matches 'head.wieght'"
+    assert close.finished.stderr.splitlines().count(line) == 1
 
 
 def test_a_trial_ends_with_one_line(coded):

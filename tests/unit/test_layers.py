@@ -49,7 +49,7 @@ CLI_MAY = {"errors", "config"}
 PURE = {
     *(f"{room}.{file.stem}" for room in ("order", "scheduler") for file in (ROOT / room).glob("[!_]*.py")),
     "spare.ahead", "spare.evidence", "gradients.codes", "gradients.gate.costs",
-    "gradients.gate.trial",
+    "gradients.gate.outlook", "gradients.gate.table", "gradients.gate.trial",
     "wire.frame", "wire.extents", "config", "errors", "report.metrics", "report.summary",
     "cluster.hosts", "cluster.sizing", "proof.record", "proof.compare", "proof.table",
 }  # fmt: skip

@@ -2,10 +2,12 @@
 
 import sys
 from collections.abc import Callable
+from typing import Any
 
 USAGE = """\
 usage: stoker run [flags] -- COMMAND ...
        stoker verify [flags] -- COMMAND ...
+       stoker probe [flags] -- COMMAND ...
        stoker status [flags]
 
 Make an unmodified PyTorch training script as fast as its accelerator allows.
@@ -15,6 +17,8 @@ commands:
           (stoker run --help lists the flags)
   verify  run it plain and with stoker, and compare every batch: exit code 0 if they are equal
           (stoker verify --help lists the flags)
+  probe   measure a data-parallel command's links, what its steps wait for, and what --gradients
+          would bring (stoker probe --help lists the flags)
   status  the nodes of a Ray cluster, and what each run does there
           (stoker status --help lists the flags)
 
@@ -28,7 +32,7 @@ OUR_BUG = 70
 def main(arguments: list[str] | None = None) -> int:
     """Exit code of the command line `arguments` (without the program's name)."""
     words = sys.argv[1:] if arguments is None else arguments
-    if words and words[0] in ("run", "verify", "status"):
+    if words and words[0] in ("run", "verify", "probe", "status"):
         try:
             return _subcommand(words[0])(words[1:])
         except Exception:
@@ -51,14 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _subcommand(name: str) -> Callable[[list[str]], int]:
     """Its main(); a subcommand pays only for its own imports."""
-    if name == "run":
-        from stoker.cli import run
+    from importlib import import_module
 
-        return run.main
-    if name == "status":
-        from stoker.cli import status
-
-        return status.main
-    from stoker.cli import verify
-
-    return verify.main
+    module: Any = import_module(f"stoker.cli.{name}")
+    command: Callable[[list[str]], int] = module.main
+    return command

@@ -36,7 +36,7 @@ def main(words: list[str]) -> int:
         if settings.cluster is not None and not settings.off:
             check_cluster(settings.cluster)
         if settings.gradients is not None and not settings.off:
-            check_gradients()
+            check_gradients("--gradients")
     except ConfigError as error:
         print(f"stoker: {error}", file=sys.stderr)
         return WRONG_USE
@@ -131,15 +131,14 @@ def check_interpreter(command: list[str]) -> None:
         )
 
 
-def check_gradients() -> None:
+def check_gradients(who: str) -> None:
     """See that --gradients can be served here. Raises ConfigError where a library is missing."""
     from importlib.util import find_spec
 
     missing = [name for name in ("numba", "numpy") if find_spec(name) is None]
     if missing:
         raise ConfigError(
-            f"--gradients needs {', '.join(missing)}: {sys.executable} -m pip install "
-            '"stoker[gradients]"'
+            f'{who} needs {", ".join(missing)}: {sys.executable} -m pip install "stoker[gradients]"'
         )
 
 

@@ -5,22 +5,19 @@ stoker only if a second plain run equals the first; nothing is left behind, also
 """
 
 import os
-import signal
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from stoker import config
 from stoker.cli import run
+from stoker.cli.watched import say, watched
 from stoker.config import Setting
 from stoker.errors import ConfigError
 from stoker.proof import table
 from stoker.proof.compare import Difference, Verdict, compare
 from stoker.proof.record import SEED, Side
-from stoker.proof.runner import CannotStart, Run
+from stoker.proof.runner import Run, plan_for, processes
 from stoker.proof.sandbox import Sandbox
 
 EQUAL, DIFFERENT, UNDECIDED, COMMAND_FAILED, NOTHING_COMPARED = 0, 1, 3, 4, 5
@@ -77,15 +74,8 @@ DEFAULTS = {"batches": "50", "limit_s": "300", "sandbox": "0"}
 PLAIN, OURS, AGAIN = "plain", "under stoker", "in a second plain run"
 
 
-class _Ended(BaseException):
-    """A signal asked us to end. number: its own."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-
 def main(words: list[str]) -> int:
-    """Exit code: see EXIT_CODES; 128 + N after signal N."""
+    """Exit code: see EXIT_CODES, and watched.py."""
     try:
         flags, command = run.split(words, FLAGS, "verify")
         if command is None:
@@ -99,17 +89,7 @@ def main(words: list[str]) -> int:
     except ConfigError as error:
         print(f"stoker: {error}", file=sys.stderr)
         return run.WRONG_USE
-    try:
-        with _ended_by_signals(), tempfile.TemporaryDirectory(prefix="stoker-verify-") as folder:
-            return _verified(_Sides(command, wanted, Path(folder)))
-    except _Ended as ended:
-        return 128 + ended.number
-    except CannotStart as cannot:
-        if isinstance(cannot.error, FileNotFoundError):
-            _say(f"command not found: {cannot.program}")
-            return run.NOT_FOUND
-        _say(f"cannot run {cannot.program}: {cannot.error.strerror}")
-        return run.CANNOT_EXECUTE
+    return watched(lambda folder: _verified(_Sides(command, wanted, folder)))
 
 
 class _Wanted(NamedTuple):
@@ -151,29 +131,28 @@ class _Sides:
 
     def run(self, name: str, *, off: bool) -> Side:
         """Run it once, to its end or until it has given enough. Raises CannotStart."""
-        _say(f"{name}: {' '.join(self._command)}")
+        say(f"{name}: {' '.join(self._command)}")
         folder = self._folder / str(len(self._runs))
         folder.mkdir()
         cwd = Path.cwd()
         if self._sandbox is not None:
             self._sandbox.make()
             cwd = self._sandbox.path
-        self._runs[name] = one = Run(folder, self.wanted.batches, self.wanted.limit_s)
-        return one.run(self._command, self._environ(off, cwd), cwd)
+        limit_s = self.wanted.limit_s
+        plan = plan_for(folder, self.wanted.batches, limit_s)
+        self._runs[name] = one = Run(folder, plan.to_env(), limit_s)
+        exit_code = one.run(self._command, self._environ(off, cwd), cwd)
+        return Side(exit_code, processes(folder))
 
     def show_stderr(self, name: str) -> None:
         """The end of what the command said in that run."""
-        tail = self._runs[name].stderr_tail()
-        head = (
-            f"the last lines of its stderr ({name}):\n" if tail else "it said nothing on stderr\n"
-        )
-        print(head + tail, end="")
+        print(self._runs[name].stderr_end(name), end="")
 
     def tell_changes(self) -> None:
         changed = self._sandbox.changed() if self._sandbox is not None else []
         if changed:
             more = f" and {len(changed) - 3} more" if changed[3:] else ""
-            _say(f"written in place, not in the sandbox: {', '.join(changed[:3])}{more}")
+            say(f"written in place, not in the sandbox: {', '.join(changed[:3])}{more}")
 
     def _environ(self, off: bool, cwd: Path) -> dict[str, str]:
         environ = {k: v for k, v in os.environ.items() if not k.startswith("STOKER_")}
@@ -252,32 +231,6 @@ def _failed(sides: _Sides, what: str) -> int:
 def _print(text: str) -> None:
     """Names in the current folder are said as one would write them there: a sandbox shows them whole."""
     print(text.replace(f"{Path.cwd()}/", ""), end="", flush=True)
-
-
-def _say(text: str) -> None:
-    print(f"stoker: {text}", file=sys.stderr, flush=True)
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """The first of these signals ends the runs; what comes while they are ended is ignored."""
-    numbers = [
-        number
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) is not signal.SIG_IGN  # nohup, or a shell's background
-    ]
-
-    def end(number: int, frame: object) -> None:
-        for each in numbers:
-            signal.signal(each, signal.SIG_IGN)
-        raise _Ended(number)
-
-    before = {number: signal.signal(number, end) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def help_text() -> str:

@@ -4,7 +4,7 @@ A few thousand numbers decide much of what a model gives: biases, norms, embeddi
 head. They are few, and so they are not compressed unless the user says so.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -13,6 +13,7 @@ import torch
 from torch.nn.modules.batchnorm import _NormBase
 
 from stoker.gradients.codes import NAMES, Code
+from stoker.gradients.gate import Sent
 
 ROUNDING_SEED = 20_211_108  # any; the same in every run
 _KINDS: dict[str, tuple[type[torch.nn.Module], ...]] = {
@@ -111,3 +112,19 @@ def coding_of(model: torch.nn.Module, scheme: str, patterns: Mapping[str, str]) 
         if feedback and codes[id(parameter)] is not Code.FP32:
             memory[id(parameter)], num = num, num + parameter.numel()
     return Coding(codes, memory, num, None if feedback else ROUNDING_SEED)
+
+
+def unmatched(model: torch.nn.Module, patterns: Iterable[str]) -> list[str]:
+    """Patterns that are no parameter's."""
+    names = [name for name, _ in model.named_parameters()]
+    return [each for each in patterns if not any(fnmatchcase(name, each) for name in names)]
+
+
+def sent_of(model: torch.nn.Module) -> Sent:
+    """What 4 bits would leave of a model's gradients."""
+    coding = coding_of(model, "4bit", {})
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    raw = sum(8 * parameter.nbytes for parameter in parameters)
+    coded = sum(parameter.numel() * coding.codes[id(parameter)] for parameter in parameters)
+    device = parameters[0].device.type
+    return Sent(sum(p.numel() for p in parameters), min(1.0, coded / raw), device)

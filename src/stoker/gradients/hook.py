@@ -7,7 +7,7 @@ or a bucket holds what cannot be coded.
 
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -16,11 +16,12 @@ from stoker.gradients.blocks import loops_for
 from stoker.gradients.buckets import Counts
 from stoker.gradients.exchange import Exchange
 from stoker.gradients.filters import Coding, coding_of
-from stoker.gradients.gate import Picker, Verdict
+from stoker.gradients.gate import Measured, Picker, Seen, Survey, Verdict, seen
 from stoker.gradients.meeting import Meeting
 from stoker.gradients.on_stream import OnStream
 
 _register: Callable[..., None] = dist._register_comm_hook  # type: ignore[attr-defined]
+SCHEMES = ("bf16", "8bit", "4bit")
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -62,35 +63,29 @@ def exchange_on(
     return OnStream(group, coding, choice, device)
 
 
+class Averages(Protocol):
+    """Of buckets over the ranks: Exchange, OnStream or Survey."""
+
+    def exchange(
+        self, parameters: list[torch.Tensor], buffer: torch.Tensor, is_first: bool
+    ) -> Any: ...
+    def close(self) -> None: ...
+
+
 class Hook:
-    """scheme: bf16, 8bit, 4bit, best (which permits all), or one of these with +ef; patterns: codes
-    by parameter name; tell: hears once whether codes gain, from whoever issues the collectives;
-    None: no bucket was worth a trial.
+    """exchange: averages what is not the script's own business, or DDP's.
 
     Registered with DDP by `attach`. Counts what was exchanged in `counts`.
     """
 
     def __init__(
-        self,
-        model: torch.nn.parallel.DistributedDataParallel,
-        meeting: Meeting,
-        scheme: str,
-        patterns: Mapping[str, str],
-        tell: Callable[[Verdict | None], None],
+        self, model: torch.nn.parallel.DistributedDataParallel, exchange: Averages, counts: Counts
     ) -> None:
         self._model: Callable[[], Any] = weakref.ref(model)
         self._theirs: tuple[Callable[..., Any], object] | None = None
-        coding = coding_of(model.module, scheme, patterns)
         self._is_new_step = True
-        device = device_of(model)
-        group = meeting.own_group(device)
-        self._exchange = exchange_on(device, group, coding, Picker(group, device, tell))
-        self.counts.scheme = scheme
-        weakref.finalize(model, self._exchange.close)
-
-    @property
-    def counts(self) -> Counts:
-        return self._exchange.counts
+        self._exchange, self.counts = exchange, counts
+        weakref.finalize(model, exchange.close)
 
     def attach(self) -> None:
         _register(self._model().reducer, self, _average)
@@ -114,6 +109,42 @@ class Hook:
             self._is_new_step |= is_new_step
             return _plain(model, buffer, model.process_group.size())
         return self._exchange.exchange(bucket.parameters(), buffer, is_new_step)
+
+
+def compressing(
+    model: torch.nn.parallel.DistributedDataParallel,
+    meeting: Meeting,
+    scheme: str,
+    patterns: Mapping[str, str],
+    tell: Callable[[Verdict | None], None],
+) -> Hook:
+    """scheme: bf16, 8bit, 4bit, best (which permits all), or one of these with +ef; patterns: codes
+    by parameter name; tell: hears once whether codes gain, from whoever issues the collectives;
+    None: no bucket was worth a trial."""
+    device = device_of(model)
+    group = meeting.own_group(device)
+    coding = coding_of(model.module, scheme, patterns)
+    exchange = exchange_on(device, group, coding, Picker(group, device, tell))
+    exchange.counts.scheme = scheme
+    return Hook(model, exchange, exchange.counts)
+
+
+def surveying(
+    model: torch.nn.parallel.DistributedDataParallel,
+    meeting: Meeting,
+    waited_s: Callable[[], float],
+    tell: Callable[[Measured], None],
+) -> Hook:
+    """DDP's own averages, watched. Measures the links, which takes all ranks some seconds."""
+    device = device_of(model)
+    schemes = {name: coding_of(model.module, name, {}).codes for name in SCHEMES}
+    weak = weakref.ref(model)
+
+    def read() -> Seen:
+        return seen(weak()._get_ddp_logging_data())  # type: ignore[union-attr]  # it calls us
+
+    survey = Survey(meeting.own_group(device), device, schemes, read, waited_s, tell)
+    return Hook(model, survey, Counts())
 
 
 def _average(hook: Hook, bucket: Any) -> Any:

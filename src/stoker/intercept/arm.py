@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 WATCHED = "torch.utils.data"
 WATCHED_DDP = "torch.nn.parallel.distributed"
-GRADIENTS = "STOKER_GRADIENTS"
 PROOF = "STOKER_PROOF"  # set by `stoker verify`; proof/record.py
 
 
@@ -73,21 +72,13 @@ def install() -> None:
 
 def arm() -> None:
     """Called by the .pth line, at interpreter start, where STOKER_RUN is set."""
-    if WATCHED in sys.modules:
-        install()
-    else:
-        sys.meta_path.insert(0, _Watcher(WATCHED, install))
-    if GRADIENTS in os.environ:
-        _arm_ddp()
+    for watched, then in ((WATCHED, install), (WATCHED_DDP, install_ddp)):
+        if watched in sys.modules:
+            then()
+        else:
+            sys.meta_path.insert(0, _Watcher(watched, then))
     if PROOF in os.environ:
         _seed()
-
-
-def _arm_ddp() -> None:
-    if WATCHED_DDP in sys.modules:
-        install_ddp()
-    else:
-        sys.meta_path.insert(0, _Watcher(WATCHED_DDP, install_ddp))
 
 
 def install_ddp() -> None:

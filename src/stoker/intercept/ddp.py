@@ -1,12 +1,14 @@
-"""`--gradients` in a DistributedDataParallel's life: our hook from its beginning, until the script
-brings one of its own.
+"""What becomes of a DistributedDataParallel: with `--gradients` it has our hook from its beginning, until
+the script brings one of its own; without, what it has timed itself is read, and told once.
 
 Promise: a model whose gradients are not compressed is DDP's alone, with one line that says why; all
-ranks of a model decide alike.
+ranks of a model decide alike. Without `--gradients` nothing of a model's is touched or sent.
 """
 
 import functools
 import inspect
+import os
+import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -14,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 from stoker import __version__
 from stoker.config import patterns_of
 from stoker.intercept import run
+from stoker.proof import probed
+from stoker.proof.record import PROBE
 
 if TYPE_CHECKING:
-    from stoker.gradients.gate import Verdict
+    from stoker.gradients.gate import Measured, Seen, Verdict
     from stoker.gradients.hook import Hook
     from stoker.gradients.meeting import Meeting
 
@@ -28,12 +32,24 @@ def make(original: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it is that one
-        meeting = _meet(inspect.signature(original), (self, *args), kwargs)
+        word = _word()
+        meeting = word and _meet(word, inspect.signature(original), (self, *args), kwargs)
         original(self, *args, **kwargs)
-        if meeting is not None:
+        if meeting:
             _attach(self, meeting)
+        elif not word and not run.settings.off:
+            _watch(self)
 
     return __init__
+
+
+def _word() -> str:
+    """What every rank of a model must say for its gradients to be ours; empty: they are not to be."""
+    if PROBE in os.environ:  # the first model is surveyed, and no other
+        return f"{__version__} probe {len(_hooks)}"
+    if run.settings.gradients is None or run.settings.off:
+        return ""
+    return f"{__version__} {run.settings.gradients} {run.settings.gradient_codes}"
 
 
 def register(original: Callable[..., None]) -> Callable[..., None]:
@@ -80,17 +96,23 @@ def _give_way(model: Any, ours: "Hook", state: object, hook: Callable[..., Any])
 def _say(group: Any, text: str, speaker: int = 0) -> None:
     """Once for all ranks."""
     if group.rank() == speaker:
+        _tell(text)
+
+
+def _tell(text: str) -> None:
+    if PROBE in os.environ:
+        probed.tell(text, is_found=False)
+    else:
         run.say_once(text)
 
 
-def _meet(signature: inspect.Signature, args: Any, kwargs: Any) -> "Meeting | None":
+def _meet(word: str, signature: inspect.Signature, args: Any, kwargs: Any) -> "Meeting | None":
     """Tell the other ranks before the collective that every rank's `__init__` begins with."""
-    scheme = run.settings.gradients
     try:
         asked = signature.bind(*args, **kwargs).arguments
     except TypeError:  # torch's own error follows
         return None
-    if scheme is None or run.settings.off or not asked.get("init_sync", True):
+    if not asked.get("init_sync", True):
         return None
     try:
         from torch.distributed.distributed_c10d import _get_default_group
@@ -99,23 +121,18 @@ def _meet(signature: inspect.Signature, args: Any, kwargs: Any) -> "Meeting | No
         from stoker.gradients.meeting import Meeting
 
         hook.check_loops(asked["module"])  # what is missing shows before it is promised
-
         mesh = asked.get("device_mesh")
         group = asked.get("process_group") or (mesh and mesh.get_group(0)) or _get_default_group()
-        if group.size() == 1:
-            return None
-        return Meeting(group, f"{__version__} {scheme} {run.settings.gradient_codes}")
+        return None if group.size() == 1 else Meeting(group, word)
     except Exception as error:
-        run.say_once(f"gradients are left to DDP: {error}")
+        _tell(f"gradients are left to DDP: {error}")
         return None
 
 
 def _attach(model: Any, meeting: "Meeting") -> None:
     """All ranks come to the same end here: each has seen the same model and the same words."""
-    from stoker.gradients.hook import Hook, why_not
+    from stoker.gradients.hook import why_not
 
-    scheme = run.settings.gradients
-    assert scheme is not None
     name = type(model.module).__name__
     if reason := why_not(model):
         _say(meeting.group, f"gradients of a {name} are left to DDP: {reason}")
@@ -124,19 +141,36 @@ def _attach(model: Any, meeting: "Meeting") -> None:
         speaker = min(set(range(meeting.group.size())) - set(others))
         ranks = ", ".join(map(str, others))
         reason = f"ranks {ranks} of its group run without it, or with other settings"
+        if PROBE in os.environ:
+            reason = f"ranks {ranks} of its group do not probe the same model"
         _say(meeting.group, f"gradients of a {name} are left to DDP: {reason}", speaker)
         return
+    if PROBE in os.environ and _hooks:
+        return
+    hook = (_surveying if PROBE in os.environ else _compressing)(model, meeting)
+    hook.attach()
+    _hooks[model] = hook
+
+
+def _compressing(model: Any, meeting: "Meeting") -> "Hook":
+    from stoker.gradients.filters import unmatched
+    from stoker.gradients.hook import compressing
+
+    scheme, patterns = run.settings.gradients, patterns_of(run.settings.gradient_codes or "")
+    assert scheme is not None
+    if strange := unmatched(model.module, patterns):
+        name = type(model.module).__name__
+        _say(meeting.group, f"--gradient-codes: no parameter of a {name} matches {strange[0]!r}")
 
     def tell(verdict: "Verdict | None") -> None:
-        """From the exchange's thread."""
+        """From whoever issues the collectives."""
         if verdict is None or not verdict.is_coded:
             hook.counts.scheme = "fp32"
         _say(meeting.group, f"gradients: {_words(scheme, verdict)}")
 
-    hook = Hook(model, meeting, scheme, patterns_of(run.settings.gradient_codes or ""), tell)
-    hook.attach()
-    _hooks[model] = hook
+    hook = compressing(model, meeting, scheme, patterns, tell)
     run.recorder().exchanges(hook.counts)
+    return hook
 
 
 def _words(scheme: str, verdict: "Verdict | None") -> str:
@@ -147,3 +181,67 @@ def _words(scheme: str, verdict: "Verdict | None") -> str:
     )
     coded, plain = (f"{1e3 * s:.4g} ms" for s in (verdict.coded_s, verdict.plain_s))
     return f"{what}: a step took {coded} with it, {plain} without"
+
+
+def _surveying(model: Any, meeting: "Meeting") -> "Hook":
+    from stoker.gradients.gate import as_table
+    from stoker.gradients.hook import surveying
+
+    name = type(model.module).__name__
+
+    def tell(found: "Measured") -> None:
+        """On each rank, for each may be the only one of its machine."""
+        if meeting.group.rank() == 0:
+            probed.tell(as_table(name, found), is_found=True)
+        probed.stop()
+
+    return surveying(model, meeting, run.waited_s, tell)
+
+
+def _watch(model: Any) -> None:
+    """Tell once, on one rank, what codes would gain; nothing where they cannot be had."""
+    try:
+        from stoker.gradients.hook import why_not
+
+        if why_not(model) or model.process_group.rank() or model.process_group.size() == 1:
+            return
+        run.watch(_Watch(model).look)
+    except Exception:  # a model that DDP itself will not have, a library that is missing
+        return
+
+
+class _Watch:
+    """Of one model, until it is gone or enough was seen."""
+
+    def __init__(self, model: Any) -> None:
+        from stoker.gradients.filters import sent_of
+
+        self._model: Callable[[], Any] = weakref.ref(model)
+        self._sent = sent_of(model.module)
+        self._first: Seen | None = None
+        self._thread = threading.get_ident()
+        self._is_over = False
+
+    def look(self) -> None:
+        """Nothing from another thread than the model's: DDP's times have a lock that it may hold."""
+        model = self._model()
+        if self._is_over or model is None or threading.get_ident() != self._thread:
+            return
+        try:
+            self._is_over = self._told(model)
+        except Exception:  # what cannot be read is not told
+            self._is_over = True
+
+    def _told(self, model: Any) -> bool:
+        from stoker.gradients.gate import outlook_of, seen, words
+
+        if model._comm_hooks:  # the script's, registered since
+            return True
+        now = seen(model._get_ddp_logging_data(), "avg_")
+        if self._first is None or not self._first.is_past_first:
+            self._first = now
+            return False
+        found = outlook_of(self._first, now, self._sent)
+        if found is not None:
+            run.say_once(f"gradients: {words(found)}")
+        return found is not None

@@ -92,7 +92,7 @@ PATCHES = (
 )  # fmt: skip
 
 _DDP = "torch.nn.parallel.distributed"
-# Where gradients are to be compressed.
+# Of gradients.
 PATCHES_OF_DDP = (
     Patch(
         _DDP, "DistributedDataParallel.__init__",

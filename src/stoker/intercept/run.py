@@ -16,6 +16,8 @@ from stoker.cluster.sizing import usable_cores
 from stoker.config import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from stoker.plane.fleet import Fleet
     from stoker.report.record import Recorder
 
@@ -24,6 +26,7 @@ _recorder: "Recorder | None" = None
 _fleet: "Fleet | None" = None
 _lock = threading.Lock()  # guards the making of _recorder and _fleet
 _said: set[str] = set()
+_looks: "list[Callable[[], None]]" = []  # at what else happens, whenever a recorder refreshes
 
 
 def begin(new: Settings) -> None:
@@ -39,9 +42,19 @@ def recorder() -> "Recorder":
         if _recorder is None:
             from stoker.report.record import Recorder
 
-            _recorder = Recorder(settings)
+            _recorder = Recorder(settings, looks=_looks)
             atexit.register(_recorder.finish)
         return _recorder
+
+
+def waited_s() -> float:
+    """That this process's loaders have kept it waiting."""
+    return 0.0 if _recorder is None else _recorder.waited_s()
+
+
+def watch(look: "Callable[[], None]") -> None:
+    """Call it every now and then, while loaders give batches, and at the end. It must not raise."""
+    _looks.append(look)
 
 
 def end() -> None:
@@ -57,6 +70,7 @@ def end() -> None:
 def _forget() -> None:
     global _recorder, _fleet
     _recorder = _fleet = None
+    _looks.clear()
     _said.clear()
 
 

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 VARIABLE = "STOKER_PROOF"  # intercept/arm.py looks for it too, without importing this
+PROBE = "STOKER_PROBE"  # the folder of `stoker probe`, for every process that its command starts
+PROBED = "probed.json"  # there: what a rank has found, or why there is nothing to be found
+ENOUGH = "enough"  # there: a rank of this machine has seen enough
 STOPS = "stops"  # a named pipe: a process that is asked to end writes its pid there
 SEED = 0  # of `random`, NumPy and torch; PYTHONHASHSEED where the user gave none
 

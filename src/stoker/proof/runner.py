@@ -1,7 +1,7 @@
 """One run of the command: started, watched, ended in bounded time, and read.
 
 Promise: when `run` returns or raises, every process that carries the plan is gone. A process
-that said that it has seen enough has END_S to end; the whole side has its limit and END_S.
+that said that it has seen enough has end_s to end; the whole run has its limit and end_s.
 The command has a session of its own and no stdin; its output goes to files.
 """
 
@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import IO
 
 from stoker.clock import Deadline, now_s
-from stoker.proof.record import STOPS, VARIABLE, Plan, ProcessTrail, Side, parse
+from stoker.proof.record import STOPS, Plan, ProcessTrail, parse
 
 END_S = 10.0  # for what a script does at its end: a last checkpoint, a report
 ASK_S = 3.0  # between SIGINT, SIGTERM and SIGKILL
 MAX_KILLS = 2  # rounds: a process may have been forked while the others were killed
-MAX_TAIL_LINES = 20
+MAX_TAIL_LINES = 60  # torchrun says 40 of its own after a rank's traceback
 _PR_SET_PDEATHSIG = 1
 
 
@@ -34,37 +34,46 @@ class CannotStart(Exception):
 
 
 class Run:
-    """folder: an empty one, for the record and the output of one run."""
+    """folder: an empty one, for the record and the output of one run; plan: one variable, which all
+    its processes carry; end_s: what a process may take that has seen enough."""
 
-    def __init__(self, folder: Path, num_batches: int, limit_s: float) -> None:
+    def __init__(
+        self, folder: Path, plan: Mapping[str, str], limit_s: float, end_s: float = END_S
+    ) -> None:
         self._folder = folder
-        self._limit_s = limit_s
-        self._plan = Plan(str(folder), num_batches, now_s() + limit_s)
+        self._limit_s, self._end_s = limit_s, end_s
+        self._plan = plan
 
-    def run(self, command: list[str], environ: Mapping[str, str], cwd: Path) -> Side:
-        """Run the command to its end, or until it must be ended. Raises CannotStart."""
+    def run(self, command: list[str], environ: Mapping[str, str], cwd: Path) -> int | None:
+        """Run the command to its end, or until it must be ended: its exit code, or None.
+
+        Raises CannotStart.
+        """
         os.mkfifo(self._folder / STOPS)
         with (
             (self._folder / "stdout").open("wb") as out,
             (self._folder / "stderr").open("wb") as err,
         ):
-            process = _started(command, {**environ, **self._plan.to_env()}, cwd, out, err)
+            process = _started(command, {**environ, **self._plan}, cwd, out, err)
         has_ended = False
         try:
             has_ended = self._wait(process)
         finally:
             self._end(process, has_ended)
-        return Side(process.returncode if has_ended else None, self._processes())
+        return process.returncode if has_ended else None
 
-    def stderr_tail(self) -> str:
-        """The last lines that the command said on stderr; each ends with a newline."""
+    def stderr_end(self, name: str) -> str:
+        """The last lines that the command said on stderr, with a headline; name: of the run."""
         lines = (self._folder / "stderr").read_text(errors="replace").splitlines()
-        return "".join(f"{line}\n" for line in lines[-MAX_TAIL_LINES:])
+        if not lines:
+            return "it said nothing on stderr\n"
+        tail = "".join(f"{line}\n" for line in lines[-MAX_TAIL_LINES:])
+        return f"the last lines of its stderr ({name}):\n{tail}"
 
     def _wait(self, process: subprocess.Popen[bytes]) -> bool:
         """Whether the command ended by itself."""
-        with _Watch(process.pid, str(self._folder / STOPS)) as watch:
-            return watch.wait_end(Deadline(self._limit_s + END_S))
+        with _Watch(process.pid, str(self._folder / STOPS), self._end_s) as watch:
+            return watch.wait_end(Deadline(self._limit_s + self._end_s))
 
     def _end(self, process: subprocess.Popen[bytes], has_ended: bool) -> None:
         """As Ctrl-C would, so that it tidies up; then by SIGTERM, SIGKILL, and all that is left."""
@@ -85,7 +94,8 @@ class Run:
 
     def _left(self) -> list[int]:
         """Processes that carry this run's plan: ranks and workers may have sessions of their own."""
-        mark = f"{VARIABLE}={self._plan.to_env()[VARIABLE]}".encode()
+        ((name, text),) = self._plan.items()
+        mark = f"{name}={text}".encode()
         found = []
         for entry in Path("/proc").iterdir():
             with suppress(OSError):
@@ -93,16 +103,24 @@ class Run:
                     found.append(int(entry.name))
         return found
 
-    def _processes(self) -> list[ProcessTrail]:
-        texts = (file.read_text() for file in self._folder.glob("*.jsonl"))
-        found = [process for process in map(parse, texts) if process is not None]
-        return sorted(found, key=lambda process: (process.rank.zfill(9), process.began_s))
+
+def plan_for(folder: Path, num_batches: int, limit_s: float) -> Plan:
+    """Of a run of `stoker verify` that begins now."""
+    return Plan(str(folder), num_batches, now_s() + limit_s)
+
+
+def processes(folder: Path) -> list[ProcessTrail]:
+    """What a run's processes have recorded for `stoker verify`."""
+    texts = (file.read_text() for file in folder.glob("*.jsonl"))
+    found = [process for process in map(parse, texts) if process is not None]
+    return sorted(found, key=lambda process: (process.rank.zfill(9), process.began_s))
 
 
 class _Watch:
     """Waits for the end of the command, and of each process that said that it has seen enough."""
 
-    def __init__(self, pid: int, pipe: str) -> None:
+    def __init__(self, pid: int, pipe: str, end_s: float) -> None:
+        self._end_s = end_s
         self._command_fd = os.pidfd_open(pid)
         # Open for writing too, or the end of each writer would be an event.
         self._pipe_fd = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
@@ -139,7 +157,7 @@ class _Watch:
         for line in os.read(self._pipe_fd, 1 << 16).split():
             with suppress(ProcessLookupError):  # has ended already
                 fd = os.pidfd_open(int(line))
-                self._ending[fd] = Deadline(END_S)
+                self._ending[fd] = Deadline(self._end_s)
                 self._poll.register(fd, select.POLLIN)
 
 
@@ -163,7 +181,7 @@ def _started(
 
 
 def _end_with_us() -> None:
-    """In the child: SIGTERM if `stoker verify` is killed. Source: prctl(2)."""
+    """In the child: SIGTERM if `stoker` is killed. Source: prctl(2)."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 

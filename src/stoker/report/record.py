@@ -13,7 +13,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -41,9 +41,17 @@ class Exchanged(Protocol):
 
 
 class Recorder:
-    """The run log of one process, made when its first loader is iterated."""
+    """The run log of one process, made when its first loader is iterated.
 
-    def __init__(self, settings: Settings, environ: Mapping[str, str] = os.environ) -> None:
+    looks: called whenever this process's own use is looked at.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        environ: Mapping[str, str] = os.environ,
+        looks: Sequence[Callable[[], None]] = (),
+    ) -> None:
         self.run = RunRecord()
         self._settings = settings
         self._pid = os.getpid()
@@ -58,6 +66,7 @@ class Recorder:
         self.run.price_trainer = settings.price_trainer
         self.served_s: Callable[[], float] = float  # by CPUs of other machines; of none: 0.0
         self._exchanged: list[Exchanged] = []
+        self._looks = looks
         self._report_file = _own_file(settings.report_json, self.run.rank)
         self._quiet = settings.quiet or bool(self.run.rank)  # one summary: rank 0's
         self._log.append(
@@ -113,6 +122,10 @@ class Recorder:
         self._exchanged.append(counts)
         self._look_at_gradients()
 
+    def waited_s(self) -> float:
+        """Of all loaders, until now."""
+        return sum(record.wait_s for record in self._loaders.values())
+
     def settle(self, record: LoaderRecord, reasons: list[str]) -> None:
         """It is known now who makes the batches of a loader without workers."""
         if reasons == record.reasons and record.offloaded is not bool(reasons):
@@ -134,6 +147,8 @@ class Recorder:
         self.run.cpu_s = process_cpu_s()
         self.run.away_s = self.served_s()
         self._look_at_gradients()
+        for look in self._looks:
+            look()
         self.run.peak_rss_nbytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         self._log.put_run(self.run)
 

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
 
 NUM_STEPS = 4
 told = []  # what is not gradients
@@ -193,6 +194,18 @@ def foreign():
 def till_the_verdict():
     """More steps than a trial takes, at most."""
     return steps(made(), 40)[-2:]
+
+
+def from_a_loader():
+    """As many steps as DDP times twice: of the first ten, and the hundred and tenth."""
+    samples = TensorDataset(torch.cat([inputs(step) for step in range(200)]))
+    model = made()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+    for (x,) in DataLoader(samples, 16, num_workers=1):
+        optimiser.zero_grad()
+        loss_of(model(x)).backward()
+        optimiser.step()
+    return [gradients(model)]
 
 
 def own_hook():

@@ -1,6 +1,20 @@
 """Whether compressing gains here: what it should cost, and a trial that decides."""
 
+from stoker.gradients.gate.outlook import Seen, Sent, outlook_of, seen, words
 from stoker.gradients.gate.picker import Picker
+from stoker.gradients.gate.survey import Survey
+from stoker.gradients.gate.table import Measured, as_table
 from stoker.gradients.gate.trial import Verdict
 
-__all__ = ["Picker", "Verdict"]
+__all__ = [
+    "Measured",
+    "Picker",
+    "Seen",
+    "Sent",
+    "Survey",
+    "Verdict",
+    "as_table",
+    "outlook_of",
+    "seen",
+    "words",
+]

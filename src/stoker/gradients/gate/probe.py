@@ -16,8 +16,9 @@ from stoker.clock import now_s
 from stoker.gradients.blocks import NEAREST, Segment, layout_of, loops_for
 from stoker.gradients.codes import Code
 from stoker.gradients.gate.costs import Costs, fitted
+from stoker.gradients.gate.table import Copy, Size
 
-LIMIT_S = 0.8  # with what the last size takes, about a second
+LIMIT_S = 0.8  # with what the kernels take, about a second
 NUM_TIMES = 3  # of which the fastest counts: what else runs only slows
 FIRST_NBYTES = 16 << 10
 GROWTH = 4  # from one size to the next
@@ -28,14 +29,15 @@ KERNEL_LEN = 1 << 18  # elements
 class Probe:
     """group: a process group of torch's; device: on which its ranks' gradients lie.
 
-    sizes: what was measured: bytes, seconds of an all-reduce, seconds of both our halves.
+    sizes: what was measured.
     """
 
     def __init__(self, group: Any, device: torch.device) -> None:
         self._group, self._device, self._size = group, device, group.size()
-        self.sizes: list[tuple[int, float, float]] = []
+        self.sizes: list[Size] = []
 
-    def measure(self) -> Costs:
+    def measure(self, limit_s: float = LIMIT_S) -> Costs:
+        """In about that time, with what the kernels take."""
         begin_s = now_s()
         nbytes = FIRST_NBYTES
         self._links_s(nbytes)  # memory is touched
@@ -44,18 +46,18 @@ class Probe:
             times = [self._links_s(nbytes) for _ in range(num_times)]
             own = [min(each) for each in zip(*times, strict=True)]
             *found, spent_s = self.slowest([*own, now_s() - begin_s])
-            self.sizes.append((nbytes, found[0], found[1]))
+            self.sizes.append(Size(nbytes, *found))
             next_s = GROWTH * sum(found)
-            if spent_s + next_s > LIMIT_S:
+            if spent_s + next_s > limit_s:
                 break
-            num_times = NUM_TIMES if spent_s + NUM_TIMES * next_s < LIMIT_S else 1
+            num_times = NUM_TIMES if spent_s + NUM_TIMES * next_s < limit_s else 1
             nbytes *= GROWTH
         kernels_s = self.slowest([_kernels_s(code, self._device) for code in Code])
         return Costs(
-            fitted([(nbytes, s) for nbytes, s, _ in self.sizes]),
-            fitted([(nbytes, s) for nbytes, _, s in self.sizes]),
+            fitted([(each.nbytes, each.all_reduce_s) for each in self.sizes]),
+            fitted([(each.nbytes, each.all_to_all_s + each.all_gather_s) for each in self.sizes]),
             dict(zip(Code, kernels_s, strict=True)),
-            self.sizes[-1][0],
+            self.sizes[-1].nbytes,
         )
 
     def slowest(self, seconds: list[float]) -> list[float]:
@@ -66,20 +68,37 @@ class Probe:
         self._group.allreduce([told], options).wait()
         return [float(each) for each in told.tolist()]
 
-    def _links_s(self, nbytes: int) -> tuple[float, float]:
+    def _links_s(self, nbytes: int) -> list[float]:
         whole = torch.zeros(nbytes // 4, device=self._device)
         share = -(-nbytes // self._size)
         sent = torch.zeros(self._size * share, dtype=torch.uint8, device=self._device)
         received = torch.zeros_like(sent)
+        collectives = (
+            lambda: self._group.allreduce([whole]).wait(),
+            lambda: self._group.alltoall_base(received, sent, [], []).wait(),
+            lambda: self._group._allgather_base(received, sent[:share]).wait(),
+        )
+        seconds = []
+        for collective in collectives:
+            self.slowest([0.0])  # all begin together
+            seconds.append(_timed(collective, self._device))
+        return seconds
 
-        def exchange() -> None:
-            self._group.alltoall_base(received, sent, [], []).wait()
-            self._group._allgather_base(received, sent[:share]).wait()
 
-        self.slowest([0.0])  # all begin together
-        all_reduce_s = _timed(lambda: self._group.allreduce([whole]).wait(), self._device)
-        self.slowest([0.0])
-        return all_reduce_s, _timed(exchange, self._device)
+Copies = tuple[Copy, ...]
+
+
+def copies_of(device: torch.device) -> Copies:
+    """Between the host and an accelerator; none for a CPU."""
+    if device.type != "cuda":
+        return ()
+    found = []
+    for nbytes in (64 << 10, 1 << 20, 16 << 20, 256 << 20):
+        host = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+        there = host.to(device)
+        ways = functools.partial(there.copy_, host), functools.partial(host.copy_, there)
+        found.append(Copy(nbytes, *(min(_timed(each, device) for _ in range(5)) for each in ways)))
+    return tuple(found)
 
 
 def _timed(action: Callable[[], object], device: torch.device) -> float:

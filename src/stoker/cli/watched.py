@@ -1,0 +1,63 @@
+"""What subcommands share that run a command and look at it: a folder, signals, a command that is not there.
+
+Promise: whatever ends us, what we have started is ended first.
+"""
+
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from stoker.cli import run
+from stoker.proof.runner import CannotStart
+
+
+class _Ended(BaseException):
+    """A signal asked us to end. number: its own."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def watched(action: Callable[[Path], int]) -> int:
+    """What the action returns, given an empty folder; 126, 127 where its command cannot be started,
+    128 + N after signal N."""
+    try:
+        with _ended_by_signals(), tempfile.TemporaryDirectory(prefix="stoker-") as folder:
+            return action(Path(folder))
+    except _Ended as ended:
+        return 128 + ended.number
+    except CannotStart as cannot:
+        if isinstance(cannot.error, FileNotFoundError):
+            say(f"command not found: {cannot.program}")
+            return run.NOT_FOUND
+        say(f"cannot run {cannot.program}: {cannot.error.strerror}")
+        return run.CANNOT_EXECUTE
+
+
+def say(text: str) -> None:
+    print(f"stoker: {text}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """The first of these signals ends the runs; what comes while they are ended is ignored."""
+    numbers = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN  # nohup, or a shell's background
+    ]
+
+    def end(number: int, frame: object) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)
+        raise _Ended(number)
+
+    before = {number: signal.signal(number, end) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,99 @@
+"""What fewer bits would gain, told from what DDP itself has timed: nothing is sent or tried.
+
+Pure: standard library only.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+NUM_FIRST = 3  # steps that are not looked at: buckets are built anew, memory is touched
+NUM_STEPS = 5  # between two looks, at least
+WORTH = 1.1  # times faster: less is not promised, for this is an estimate
+# Seconds an element takes to be coded, added up and read, on a busy core.
+# Measured: benchmarks/gradient_kernels.py, with twice as much for what else runs
+KERNELS_S = {"cpu": 1.5e-9, "cuda": 5e-11}
+
+
+class Seen(NamedTuple):
+    """What DDP has timed, in seconds. at_s: when the last timed step, number `step`, began.
+
+    comm_s: from a step's first all-reduce to the end of its last; overlap_s: of that, while the
+    backward pass still computed.
+    """
+
+    step: int
+    at_s: float
+    comm_s: float
+    overlap_s: float
+    num_buckets: int
+    forward_s: float = 0.0
+    backward_s: float = 0.0
+
+    @property
+    def is_past_first(self) -> bool:
+        return self.step >= NUM_FIRST
+
+
+def seen(data: Mapping[str, Any], prefix: str = "") -> Seen:
+    """Of DDP's `_get_ddp_logging_data` (torch/csrc/distributed/c10d/logger.cpp, 2.13): nanoseconds of the
+    first ten steps, and of each hundredth after them. prefix: `avg_`: the mean of those."""
+    taken = ("comm", "compute_comm_overlap")
+    comm_s, overlap_s = (1e-9 * data.get(f"{prefix}backward_{what}_time", 0) for what in taken)
+    return Seen(
+        step=data.get("iteration", 0),
+        at_s=1e-9 * data.get("forward_compute_time_start", 0),
+        comm_s=comm_s,
+        overlap_s=overlap_s,
+        num_buckets=data.get("num_buckets_reduced", 0),
+        forward_s=1e-9 * data.get(f"{prefix}forward_compute_time", 0),
+        backward_s=1e-9 * data.get(f"{prefix}backward_compute_time", 0),
+    )
+
+
+class Sent(NamedTuple):
+    """By all ranks of one model, a step. num: elements; frac: of their bytes that codes leave."""
+
+    num: int
+    frac: float
+    device: str
+
+
+class Outlook(NamedTuple):
+    """Of one step. waits_s: for gradients, with nothing else to do; coded_s: what it should take."""
+
+    step_s: float
+    waits_s: float
+    coded_s: float
+
+    @property
+    def gain(self) -> float:
+        return self.step_s / self.coded_s
+
+
+def outlook_of(first: Seen, last: Seen, sent: Sent) -> Outlook | None:
+    """Of steps between two looks; None where that is too few to tell."""
+    if not first.is_past_first or last.step < first.step + NUM_STEPS or not last.num_buckets:
+        return None
+    step_s = (last.at_s - first.at_s) / (last.step - first.step)
+    waits_s = min(max(0.0, last.comm_s - last.overlap_s), step_s)
+    comm_s = last.comm_s * sent.frac + sent.num * KERNELS_S[sent.device]
+    # What is sent while the backward pass computes is hidden, but never the last bucket.
+    left_s = max(comm_s - last.overlap_s, comm_s / last.num_buckets)
+    coded_s = step_s - waits_s + min(left_s, waits_s)
+    return Outlook(step_s, waits_s, coded_s)
+
+
+def words(found: Outlook) -> str:
+    """One line for the user."""
+    step, waits, coded = map(readable_s, (found.step_s, found.waits_s, found.coded_s))
+    head = f"a step of {step} waits {waits} for them"
+    if found.gain < WORTH:
+        return f"{head}: fewer bits would gain little here"
+    return (
+        f"{head}; --gradients 4bit, with loss, should make it {coded}, {found.gain:.2g} times as "
+        "fast (docs/gradients.md)"
+    )
+
+
+def readable_s(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"

@@ -1,0 +1,163 @@
+"""`stoker probe` in a rank: the links are measured, some plain steps are watched, one table is told.
+
+Promise: gradients are DDP's to the bit; every rank counts the same steps, and so all end together.
+Ban: decides nothing; table.py says what it comes to.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, pairwise
+from statistics import median
+from typing import Any
+
+import torch
+
+from stoker.clock import now_s
+from stoker.gradients.codes import Code
+from stoker.gradients.gate.costs import Costs
+from stoker.gradients.gate.outlook import Seen
+from stoker.gradients.gate.probe import Copies, Probe, copies_of
+from stoker.gradients.gate.table import Measured, Scheme, Step
+
+LIMIT_S = 4.0  # for the links: nobody trains meanwhile
+NUM_STEPS = 7  # that are looked at; DDP itself times its first ten
+
+# Codes of each parameter, by id, of each scheme.
+Schemes = Mapping[str, Mapping[int, Code]]
+
+
+class Survey:
+    """Averages as DDP does, and watches.
+
+    group: a process group of torch's that nobody else uses; read: DDP's own times of the last step;
+    waited_s: that this rank's loaders have waited, ever; tell: hears what was found, once.
+    Owner: the thread that calls DDP's hook.
+    """
+
+    def __init__(
+        self,
+        group: Any,
+        device: torch.device,
+        schemes: Schemes,
+        read: Callable[[], Seen],
+        waited_s: Callable[[], float],
+        tell: Callable[[Measured], None],
+    ) -> None:
+        self._group, self._device, self._schemes = group, device, schemes
+        self._read, self._waited_s, self._tell = read, waited_s, tell
+        self._probe = Probe(group, device)
+        self._costs = self._probe.measure(LIMIT_S)
+        self._copies: Copies = copies_of(device)
+        self._buckets: list[list[torch.Tensor]] = []  # parameters, of the step that runs
+        self._marks: list[Any] = []  # when each of them came
+        self._waits_s: list[float] = []  # at the beginning of each step that is looked at
+        self._seen: list[Seen] = []
+        self._ready_s: list[list[float]] = []
+        self._is_over = False
+
+    def exchange(
+        self, parameters: list[torch.Tensor], buffer: torch.Tensor, is_first: bool = True
+    ) -> Any:
+        """As DDP without a hook (torch/csrc/distributed/c10d/reducer.cpp, 2.13)."""
+        if not self._is_over:
+            if is_first:  # DDP's times cannot be read in its hook: it holds their lock
+                torch.autograd.Variable._execution_engine.queue_callback(self._end_step)
+            self._buckets.append(parameters)
+            self._marks.append(self._mark())
+        work = self._group.allreduce([buffer.mul_(1.0 / self._group.size())])
+        return work.get_future().then(lambda done: done.value()[0])
+
+    def close(self) -> None:
+        pass
+
+    def _end_step(self) -> None:
+        """A backward pass has come to its end. What DDP tells then is of the step before."""
+        marks, self._marks = self._marks, []
+        buckets, self._buckets = self._buckets, []
+        seen = self._read()
+        is_new = not self._seen or seen.step > self._seen[-1].step
+        if not (marks and seen.is_past_first and is_new):
+            return
+        self._seen.append(seen)
+        self._ready_s.append(_seconds(marks))
+        self._waits_s.append(self._waited_s())
+        if len(self._seen) > NUM_STEPS:
+            self._is_over = True
+            self._tell(self._measured(buckets))
+
+    def _mark(self) -> Any:
+        if self._device.type != "cuda":
+            return now_s()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _measured(self, buckets: Sequence[Sequence[torch.Tensor]]) -> Measured:
+        step = Step(*self._probe.slowest([*self._step()]))
+        ready = [each for each in self._ready_s if len(each) == len(buckets)]
+        ready_s = [median(each) for each in zip(*ready, strict=True)]
+        size = self._group.size()
+        return Measured(
+            backend=self._group.name(),
+            device=self._device.type,
+            num_ranks=size,
+            sizes=tuple(self._probe.sizes),
+            copies=self._copies,
+            num_parameters=sum(each.numel() for bucket in buckets for each in bucket),
+            nbytes=sum(each.nbytes for bucket in buckets for each in bucket),
+            num_buckets=len(buckets),
+            step=step,
+            schemes=tuple(
+                _scheme(name, codes, buckets, ready_s, step, self._costs, size)
+                for name, codes in self._schemes.items()
+            ),
+        )
+
+    def _step(self) -> Step:
+        """This rank's medians."""
+        seen = self._seen
+        pairs = list(pairwise(seen))
+        step_s = median((b.at_s - a.at_s) / (b.step - a.step) for a, b in pairs)
+        data_s = (self._waits_s[-1] - self._waits_s[0]) / (seen[-1].step - seen[0].step)
+        forward_s, backward_s, comm_s, overlap_s = (
+            median(getattr(each, name) for each in seen)
+            for name in ("forward_s", "backward_s", "comm_s", "overlap_s")
+        )
+        return Step(step_s, data_s, forward_s, backward_s, comm_s, overlap_s)
+
+
+def _scheme(
+    name: str,
+    codes: Mapping[int, Code],
+    buckets: Sequence[Sequence[torch.Tensor]],
+    ready_s: Sequence[float],
+    step: Step,
+    costs: Costs,
+    size: int,
+) -> Scheme:
+    """What a step should take with it: its buckets one after the other, each when it is ready."""
+    lengths = [[parameter.numel() for parameter in bucket] for bucket in buckets]
+    chosen = [[codes[id(parameter)] for parameter in bucket] for bucket in buckets]
+    plain = [costs.plain_s(each) for each in lengths]
+    coded = [costs.coded_s(*each) for each in zip(lengths, chosen, strict=True)]
+    # Beside the backward pass links and kernels are slower than alone: as much as fp32 was.
+    slower = max(1.0, step.comm_s / (ready_s[-1] + left_s(ready_s, plain)))
+    waits_s = left_s(ready_s, [slower * each for each in coded])
+    pairs = zip(chain(*lengths), chain(*chosen), strict=True)
+    nbytes = sum(length * code for length, code in pairs) // 8
+    return Scheme(name, 2 * (size - 1) * nbytes // size, step.step_s - step.waits_s + waits_s)
+
+
+def left_s(ready_s: Sequence[float], costs_s: Sequence[float]) -> float:
+    """From when the last bucket is ready to when all are averaged, one after the other."""
+    at_s = 0.0
+    for ready, cost in zip(ready_s, costs_s, strict=True):
+        at_s = max(at_s, ready) + cost
+    return at_s - ready_s[-1]
+
+
+def _seconds(marks: Sequence[Any]) -> list[float]:
+    """Since the first."""
+    if isinstance(marks[0], float):
+        return [mark - marks[0] for mark in marks]
+    marks[-1].synchronize()
+    return [1e-3 * marks[0].elapsed_time(mark) for mark in marks]
