@@ -166,6 +166,7 @@ def _num_joining(model: Any) -> int:
     if model._divide_by_initial_world_size:
         return int(model.process_group.size())
     # A rank that has joined calls hooks outside of a backward pass.
-    alive = torch.tensor(int(torch._C._current_graph_task_id() != -1))
+    is_alive = torch._C._current_graph_task_id() != -1
+    alive = torch.tensor(int(is_alive), device=device_of(model))
     dist.all_reduce(alive, group=model.process_group)
     return int(alive)

@@ -5,6 +5,8 @@ buckets, as NCCL wants it; that thread waits for nothing, but while a trial time
 """
 
 import contextlib
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,7 +19,7 @@ from stoker.gradients.filters import Coding
 class OnStream:
     """group: a torch.distributed.ProcessGroupNCCL that nobody else uses, of the same ranks on each.
 
-    On a device without streams (a CPU, and gloo) each bucket is waited for: tests do that.
+    On a device without streams, as a CPU, each bucket is waited for.
     """
 
     def __init__(
@@ -28,6 +30,7 @@ class OnStream:
         self._buckets = Buckets(self._size, group.rank(), device, coding, self._choice)
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._num_given = 0
+        self._pid = os.getpid()
 
     @property
     def counts(self) -> Counts:
@@ -45,9 +48,8 @@ class OnStream:
         number, self._num_given = self._num_given, self._num_given + 1
         with self._beside():
             bucket = self._buckets.quantised(parameters, buffer, number)
-            if (
-                bucket is None
-            ):  # as DDP without a hook (torch/csrc/distributed/c10d/reducer.cpp, 2.13)
+            if bucket is None:
+                # As DDP without a hook (torch/csrc/distributed/c10d/reducer.cpp, 2.13).
                 self._group.allreduce([buffer.mul_(1.0 / self._size)]).wait()
                 self._buckets.count_plain(buffer)
             else:
@@ -58,10 +60,17 @@ class OnStream:
             return self._done(buffer)
 
     def close(self) -> None:
-        pass
+        """Give the group's communicators back, where nothing of ours runs; else they go with the process.
+
+        Nothing in a forked copy.
+        """
+        if self._stream is not None and os.getpid() == self._pid:
+            with contextlib.suppress(RuntimeError):  # CUDA or NCCL have failed before
+                if self._stream.query():
+                    self._group.abort()
 
     @contextlib.contextmanager
-    def _beside(self) -> Any:
+    def _beside(self) -> Iterator[None]:
         """What is issued runs once the gradients are there, and what DDP issues next beside it."""
         if self._stream is None:
             yield
