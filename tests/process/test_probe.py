@@ -76,12 +76,11 @@ def test_without_ranks_nothing_is_measured_by_the_limit(probe):
 
 @pytest.mark.slow
 def test_ctrl_c_ends_all_of_it(tmp_path, environ):
-    command = [*probing(), *TORCHRUN, "probed.py", "hook"]
-    with started(command, tmp_path, environ=environ) as running:
+    with started([*probing(), "probed.py", "alone"], tmp_path, environ=environ) as running:
         running.wait_for("epoch")
         running.process.send_signal(signal.SIGINT)
         result = running.finish()
-    assert result.returncode in (5, 128 + signal.SIGINT)  # it may just have been told
+    assert result.returncode == 128 + signal.SIGINT
     assert result.leftovers == {}
 
 
@@ -102,8 +101,9 @@ def test_wrong_flags_are_told(tmp_path, words, text):
 
 
 @pytest.mark.slow
-def test_while_it_is_watched_gradients_are_ddps_own_to_the_bit(tmp_path, environ):
+def test_while_it_is_watched_gradients_are_ddps_own_to_the_bit(tmp_path_factory, environ):
     """Run to its end, which the command would prevent."""
+    tmp_path = tmp_path_factory.mktemp("watched")  # torch's workers have sockets below it
     cache = Path(environ["XDG_CACHE_HOME"])
     plain = Ran(tmp_path / "plain", None, ["from_a_loader"], cache)
     folder = tmp_path / "probe"
