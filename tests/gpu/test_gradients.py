@@ -28,7 +28,8 @@ def exchange_on(device, code):
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = PATIENCE
         group = dist.ProcessGroupNCCL(dist.HashStore(), 0, 1, options)
-    return OnStream(group, coding, None, torch.device(device, 0)), [parameter]
+    place = torch.device(device, 0) if device == "cuda" else torch.device(device)
+    return OnStream(group, coding, None, place), [parameter], group
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -40,13 +41,14 @@ def test_buckets_are_averaged_as_on_a_cpu(code, dtype):
         generator = torch.Generator().manual_seed(step)
         values = torch.randn(LENGTH, generator=generator).to(dtype)
         there = values.cuda()
-        for (exchange, parameters), buffer in ((on_cpu, values), (on_cuda, there)):
+        for (exchange, parameters, _), buffer in ((on_cpu, values), (on_cuda, there)):
             exchange.exchange(parameters, buffer).wait()
         assert torch.equal(there.cpu(), values)
+    on_cuda[2].shutdown()
 
 
 def test_the_hooks_thread_waits_for_nothing():
-    exchange, parameters = exchange_on("cuda", Code.INT4)
+    exchange, parameters, group = exchange_on("cuda", Code.INT4)
     buffer = torch.ones(LENGTH, device="cuda")
     exchange.exchange(parameters, buffer).wait()  # loops are compiled, a communicator is made
     torch.cuda.synchronize()
@@ -58,3 +60,4 @@ def test_the_hooks_thread_waits_for_nothing():
     future.wait()
     torch.cuda.synchronize()
     assert (buffer == 1).all()
+    group.shutdown()

@@ -35,8 +35,9 @@ def probe(tmp_path, environ):
 
 
 @pytest.mark.slow
-def test_links_step_and_schemes_are_told_and_the_script_is_ended(probe):
-    result = probe(*TORCHRUN, "probed.py")
+@pytest.mark.parametrize("what", ["", "two"], ids=["one model", "two models"])
+def test_links_step_and_schemes_are_told_and_the_script_is_ended(probe, what):
+    result = probe(*TORCHRUN, "probed.py", what)
     assert result.returncode == 0, result.stdout + result.stderr
     lines = result.stdout.splitlines()
     assert lines[0].startswith(f"links of {NUM_RANKS} ranks, gloo on cpu; ")
@@ -56,8 +57,8 @@ def test_links_step_and_schemes_are_told_and_the_script_is_ended(probe):
     ("what", "code", "text"),
     [
         ("hook", 5, "the script registered a communication hook of its own, which is used"),
-        ("short", 5, "nothing to measure: no DistributedDataParallel of several ranks took a dozen "
-                     "steps: it ended before"),
+        ("short", 5, "nothing to measure: no DistributedDataParallel of several ranks, each under "
+                     "stoker probe, took a dozen steps: it ended before"),
         ("fails", 4, "RuntimeError: this rank fails"),
     ],
 )  # fmt: skip

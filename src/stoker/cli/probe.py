@@ -82,15 +82,16 @@ def _probed(command: list[str], folder: Path, limit_s: float) -> int:
         found = json.loads(file.read_text())
         print(found["text"].removesuffix("\n"))
         return MEASURED if found["is_found"] else verify.NOTHING_COMPARED
+    if (folder / ENOUGH).exists():
+        print("rank 0 runs on another machine, and its stoker probe prints what was found")
+        return MEASURED
     if exit_code:
-        print(f"the command itself ends with exit code {exit_code}, without stoker")
+        print(f"the command ends with exit code {exit_code} before a dozen steps")
         print(one.stderr_end("plain"), end="")
         return verify.COMMAND_FAILED
-    if (folder / ENOUGH).exists():
-        print("measured: rank 0 runs on another machine, and its stoker probe prints the table")
-        return MEASURED
     why = "it ended before" if exit_code == 0 else f"none within {limit_s:g} s; raise --limit-s"
-    print(
-        f"nothing to measure: no DistributedDataParallel of several ranks took a dozen steps: {why}"
+    what = (
+        "no DistributedDataParallel of several ranks, each under stoker probe, took a dozen steps"
     )
+    print(f"nothing to measure: {what}: {why}")
     return verify.NOTHING_COMPARED

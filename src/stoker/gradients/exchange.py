@@ -43,6 +43,8 @@ class _Job:
 class Exchange:
     """group: a torch.distributed.ProcessGroupGloo that nobody else uses, of the same ranks on each."""
 
+    closes_at_exit = True
+
     def __init__(self, group: Any, coding: Coding, choice: Choice | None = None) -> None:
         self._group = group
         self._size: int = group.size()

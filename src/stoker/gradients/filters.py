@@ -21,6 +21,7 @@ _KINDS: dict[str, tuple[type[torch.nn.Module], ...]] = {
     "embedding": (torch.nn.Embedding, torch.nn.EmbeddingBag),
 }
 
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)  # gradients of others are left to DDP
 MIN_LEN = 1024  # elements; below it there is nothing to save
 
 
@@ -121,10 +122,15 @@ def unmatched(model: torch.nn.Module, patterns: Iterable[str]) -> list[str]:
 
 
 def sent_of(model: torch.nn.Module) -> Sent:
-    """What 4 bits would leave of a model's gradients."""
+    """What 4 bits would leave of a model's gradients. frac: 1 where nothing can be coded."""
     coding = coding_of(model, "4bit", {})
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     raw = sum(8 * parameter.nbytes for parameter in parameters)
-    coded = sum(parameter.numel() * coding.codes[id(parameter)] for parameter in parameters)
+    coded = sum(
+        parameter.numel() * coding.codes[id(parameter)]
+        if parameter.dtype in FLOATS
+        else 8 * parameter.nbytes
+        for parameter in parameters
+    )
     device = parameters[0].device.type
     return Sent(sum(p.numel() for p in parameters), min(1.0, coded / raw), device)

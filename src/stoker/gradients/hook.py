@@ -15,7 +15,7 @@ import torch.distributed as dist
 from stoker.gradients.blocks import loops_for
 from stoker.gradients.buckets import Counts
 from stoker.gradients.exchange import Exchange
-from stoker.gradients.filters import Coding, coding_of
+from stoker.gradients.filters import FLOATS, Coding, coding_of
 from stoker.gradients.gate import Measured, Picker, Seen, Survey, Verdict, seen
 from stoker.gradients.meeting import Meeting
 from stoker.gradients.on_stream import OnStream
@@ -23,7 +23,6 @@ from stoker.gradients.on_stream import OnStream
 _register: Callable[..., None] = dist._register_comm_hook  # type: ignore[attr-defined]
 SCHEMES = ("bf16", "8bit", "4bit")
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
-_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def why_not(model: torch.nn.parallel.DistributedDataParallel) -> str:
@@ -64,7 +63,11 @@ def exchange_on(
 
 
 class Averages(Protocol):
-    """Of buckets over the ranks: Exchange, OnStream or Survey."""
+    """Of buckets over the ranks: Exchange, OnStream or Survey. closes_at_exit: not only when its model
+    goes."""
+
+    @property
+    def closes_at_exit(self) -> bool: ...
 
     def exchange(
         self, parameters: list[torch.Tensor], buffer: torch.Tensor, is_first: bool
@@ -85,7 +88,7 @@ class Hook:
         self._theirs: tuple[Callable[..., Any], object] | None = None
         self._is_new_step = True
         self._exchange, self.counts = exchange, counts
-        weakref.finalize(model, exchange.close)
+        weakref.finalize(model, exchange.close).atexit = exchange.closes_at_exit
 
     def attach(self) -> None:
         _register(self._model().reducer, self, _average)
@@ -105,7 +108,7 @@ class Hook:
         is_new_step, self._is_new_step = self._is_new_step, bucket.is_last()
         if model._join_config.enable:
             return _plain(model, buffer, _num_joining(model))
-        if buffer.dtype not in _FLOATS or buffer.layout is not torch.strided:
+        if buffer.dtype not in FLOATS or buffer.layout is not torch.strided:
             self._is_new_step |= is_new_step
             return _plain(model, buffer, model.process_group.size())
         return self._exchange.exchange(bucket.parameters(), buffer, is_new_step)
@@ -134,6 +137,7 @@ def surveying(
     meeting: Meeting,
     waited_s: Callable[[], float],
     tell: Callable[[Measured], None],
+    stop: Callable[[], None],
 ) -> Hook:
     """DDP's own averages, watched. Measures the links, which takes all ranks some seconds."""
     device = device_of(model)
@@ -143,7 +147,8 @@ def surveying(
     def read() -> Seen:
         return seen(weak()._get_ddp_logging_data())  # type: ignore[union-attr]  # it calls us
 
-    survey = Survey(meeting.own_group(device), device, schemes, read, waited_s, tell)
+    group = meeting.own_group(device)
+    survey = Survey(group, device, schemes, read, waited_s, tell, stop)
     return Hook(model, survey, Counts())
 
 

@@ -34,7 +34,8 @@ class Meeting:
         return [rank for rank, said in enumerate(found) if said != self._word.encode()]
 
     def own_group(self, device: torch.device) -> Any:
-        """A group of the same ranks that is known to nobody else; waits for all of them.
+        """A group of the same ranks that is known to nobody else. gloo's waits for all of them; NCCL
+        makes its communicator with the first collective.
 
         Not by `new_group`: it counts a process's groups into the next one's name, so that later
         groups of the script's could miss each other.

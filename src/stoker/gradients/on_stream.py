@@ -1,11 +1,13 @@
 """exchange.py's scatter-reduce-allgather for accelerators: on a stream beside the backward pass's.
 
 Promise: as there. Everything is issued by the thread that calls DDP's hook, in the order of the
-buckets, as NCCL wants it; that thread waits for nothing, but while a trial times steps.
+buckets, as NCCL wants it. That thread waits for the device in the first step, while a trial times steps,
+and where a bucket is new; then for nothing.
 """
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +23,8 @@ class OnStream:
 
     On a device without streams, as a CPU, each bucket is waited for.
     """
+
+    closes_at_exit = False
 
     def __init__(
         self, group: Any, coding: Coding, choice: Choice | None, device: torch.device
@@ -39,7 +43,10 @@ class OnStream:
     def exchange(
         self, parameters: list[torch.Tensor], buffer: torch.Tensor, is_first: bool = True
     ) -> Any:
-        """As Exchange's."""
+        """As Exchange's. While a CUDA graph is captured: as DDP without a hook."""
+        if self._stream is not None and torch.cuda.is_current_stream_capturing():
+            self._average(buffer)
+            return self._done(buffer)
         self._buckets.meet()
         if is_first:
             if self._stream is not None and not self._choice.is_over:
@@ -49,9 +56,7 @@ class OnStream:
         with self._beside():
             bucket = self._buckets.quantised(parameters, buffer, number)
             if bucket is None:
-                # As DDP without a hook (torch/csrc/distributed/c10d/reducer.cpp, 2.13).
-                self._group.allreduce([buffer.mul_(1.0 / self._size)]).wait()
-                self._buckets.count_plain(buffer)
+                self._average(buffer)
             else:
                 self._group.alltoall_base(bucket.received, bucket.sent, [], []).wait()
                 self._buckets.add_up(bucket, number)
@@ -60,14 +65,17 @@ class OnStream:
             return self._done(buffer)
 
     def close(self) -> None:
-        """Give the group's communicators back, where nothing of ours runs; else they go with the process.
+        """Give the group's communicators back once all that was sent has come; nobody waits for it.
 
-        Nothing in a forked copy.
+        Nothing in a forked copy. Not at exit: a peer may be lost, and be waited for.
         """
         if self._stream is not None and os.getpid() == self._pid:
-            with contextlib.suppress(RuntimeError):  # CUDA or NCCL have failed before
-                if self._stream.query():
-                    self._group.abort()
+            threading.Thread(target=_shut_down, args=(self._group,), daemon=True).start()
+
+    def _average(self, buffer: torch.Tensor) -> None:
+        """torch/csrc/distributed/c10d/reducer.cpp, 2.13."""
+        self._group.allreduce([buffer.mul_(1.0 / self._size)]).wait()
+        self._buckets.count_plain(buffer)
 
     @contextlib.contextmanager
     def _beside(self) -> Iterator[None]:
@@ -85,3 +93,8 @@ class OnStream:
         done: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
         done.set_result(buffer)
         return done
+
+
+def _shut_down(group: Any) -> None:
+    with contextlib.suppress(RuntimeError):  # CUDA or NCCL have failed before
+        group.shutdown()

@@ -125,7 +125,8 @@ def _meet(word: str, signature: inspect.Signature, args: Any, kwargs: Any) -> "M
         group = asked.get("process_group") or (mesh and mesh.get_group(0)) or _get_default_group()
         return None if group.size() == 1 else Meeting(group, word)
     except Exception as error:
-        _tell(f"gradients are left to DDP: {error}")
+        if PROBE not in os.environ or not _hooks:
+            _tell(f"gradients are left to DDP: {error}")
         return None
 
 
@@ -134,6 +135,10 @@ def _attach(model: Any, meeting: "Meeting") -> None:
     from stoker.gradients.hook import why_not
 
     name = type(model.module).__name__
+    if PROBE in os.environ and (
+        _hooks or meeting.others()
+    ):  # another model is, or this one's group
+        return
     if reason := why_not(model):
         _say(meeting.group, f"gradients of a {name} are left to DDP: {reason}")
         return
@@ -141,11 +146,7 @@ def _attach(model: Any, meeting: "Meeting") -> None:
         speaker = min(set(range(meeting.group.size())) - set(others))
         ranks = ", ".join(map(str, others))
         reason = f"ranks {ranks} of its group run without it, or with other settings"
-        if PROBE in os.environ:
-            reason = f"ranks {ranks} of its group do not probe the same model"
         _say(meeting.group, f"gradients of a {name} are left to DDP: {reason}", speaker)
-        return
-    if PROBE in os.environ and _hooks:
         return
     hook = (_surveying if PROBE in os.environ else _compressing)(model, meeting)
     hook.attach()
@@ -190,12 +191,10 @@ def _surveying(model: Any, meeting: "Meeting") -> "Hook":
     name = type(model.module).__name__
 
     def tell(found: "Measured") -> None:
-        """On each rank, for each may be the only one of its machine."""
         if meeting.group.rank() == 0:
             probed.tell(as_table(name, found), is_found=True)
-        probed.stop()
 
-    return surveying(model, meeting, run.waited_s, tell)
+    return surveying(model, meeting, run.waited_s, tell, probed.stop)
 
 
 def _watch(model: Any) -> None:
@@ -205,7 +204,9 @@ def _watch(model: Any) -> None:
 
         if why_not(model) or model.process_group.rank() or model.process_group.size() == 1:
             return
-        run.watch(_Watch(model).look)
+        watch = _Watch(model)
+        if watch.sent.frac < 1:
+            run.watch(watch.look)
     except Exception:  # a model that DDP itself will not have, a library that is missing
         return
 
@@ -217,7 +218,7 @@ class _Watch:
         from stoker.gradients.filters import sent_of
 
         self._model: Callable[[], Any] = weakref.ref(model)
-        self._sent = sent_of(model.module)
+        self.sent = sent_of(model.module)
         self._first: Seen | None = None
         self._thread = threading.get_ident()
         self._is_over = False
@@ -241,7 +242,7 @@ class _Watch:
         if self._first is None or not self._first.is_past_first:
             self._first = now
             return False
-        found = outlook_of(self._first, now, self._sent)
+        found = outlook_of(self._first, now, self.sent)
         if found is not None:
             run.say_once(f"gradients: {words(found)}")
         return found is not None

@@ -197,8 +197,8 @@ def till_the_verdict():
 
 
 def from_a_loader():
-    """As many steps as DDP times twice: of the first ten, and the hundred and tenth."""
-    samples = TensorDataset(torch.cat([inputs(step) for step in range(200)]))
+    """More steps than are looked at: DDP times the first ten, and then each hundredth."""
+    samples = TensorDataset(torch.cat([inputs(step % 50) for step in range(450)]))
     model = made()
     optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
     for (x,) in DataLoader(samples, 16, num_workers=1):

@@ -8,12 +8,17 @@ from hypothesis import strategies as st
 from stoker.gradients.filters import sent_of
 from stoker.gradients.gate import Seen, Sent, outlook_of, words
 
-FIRST = Seen(step=3, at_s=100.0, comm_s=0.0, overlap_s=0.0, num_buckets=4)
+FIRST = Seen(step=3, at_s=100.0, comm_s=0.0, overlap_s=0.0, num_buckets=4)  # means: of three steps
 ADAM = Sent(num=25_000_000, frac=4.1 / 32, device="cpu")
 
 
-def last(step_s, comm_s, overlap_s, *, num_buckets=4, step=10):
-    return Seen(step, 100.0 + step_s * (step - 3), comm_s, overlap_s, num_buckets)
+def last(step_s, comm_s, overlap_s, *, num_buckets=4, step=10, first=FIRST):
+    """Of steps that took that since the first look: DDP's own means are of all it has timed."""
+    look = Seen(step, 100.0 + step_s * (step - 3), comm_s, overlap_s, num_buckets)
+    num, since = look.num_timed, look.num_timed - first.num_timed
+    mean = lambda a, b: (a * first.num_timed + b * since) / num  # noqa: E731
+    comm_s, overlap_s = mean(first.comm_s, comm_s), mean(first.overlap_s, overlap_s)
+    return look._replace(comm_s=comm_s, overlap_s=overlap_s)
 
 
 def test_a_step_that_waits_for_a_thin_link_is_told_what_codes_would_leave_of_it():
@@ -36,10 +41,17 @@ def test_a_step_that_hides_its_gradients_gains_little():
     )
 
 
+def test_a_first_step_that_took_long_is_not_counted():
+    late = FIRST._replace(comm_s=1.0, overlap_s=0.1)
+    found = outlook_of(late, last(0.1, 0.01, 0.01, first=late), ADAM)
+    assert found.waits_s == pytest.approx(0, abs=1e-9)
+
+
 @pytest.mark.parametrize(
     ("first", "then"),
     [
-        (FIRST, last(1, 1, 0, step=7)),
+        (FIRST, last(1, 1, 0, step=5)),
+        (last(1, 1, 0, step=10), last(1, 1, 0, step=250)),
         (FIRST._replace(step=2), last(1, 1, 0)),
         (FIRST, last(1, 1, 0, num_buckets=0)),
     ],
@@ -70,3 +82,5 @@ def test_what_is_sent_is_what_filters_leave_of_trainable_parameters():
     model[0].requires_grad_(False)
     assert sent_of(model).num == 10_010
     assert sent_of(model.half()).frac == 1.0  # the head alone, which goes as it is
+    model[0].requires_grad_(True)
+    assert sent_of(model.double()).frac == 1.0  # which is left to DDP

@@ -61,7 +61,8 @@ def reduce(
         sums = torch.zeros(run.num, run.length, device=received.device)
         for each in messages:
             sums += _read(each, run)
-        _write(sums.div_(float(divisor)), run, message, seed)
+        # By a tensor: a number's reciprocal would be multiplied with.
+        _write(sums.div_(sums.new_full((1,), float(divisor))), run, message, seed)
 
 
 def dequantise(message: Tensor, table: Sequence[Run], values: Tensor) -> None:
@@ -100,7 +101,8 @@ def _write(rows: Tensor, run: Run, message: Tensor, seed: Any) -> None:
 def _scaled(rows: Tensor, largest: Tensor, run: Run, seed: Any) -> Tensor:
     """As cpu.py's `_scaled`: whole numbers in the floats' lower bits."""
     most = float(run.code.num_levels)
-    inverse = torch.where(largest > 0, (most / largest).clamp(max=_MAX), 0.0)
+    quotient = largest.new_full((1,), most) / largest
+    inverse = torch.where(largest > 0, quotient.clamp(max=_MAX), 0.0)
     if not seed:
         return (rows * inverse).add_(_ROUND)
     low, high = int(seed) & _WORD, int(seed) >> 32

@@ -4,6 +4,7 @@ The same bytes to the bit. What is in between stays in registers. A table is lay
 the device.
 """
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,7 @@ def table_of(blocks: npt.NDArray[np.int64], device: torch.device) -> Tensor:
 def quantise(values: Tensor, table: Tensor, message: Tensor, residuals: Tensor, seed: Any) -> None:
     if len(table):
         low, high = _words(seed)
-        arguments = (values, table, message, residuals, low, high, bool(seed))
-        _quantise[(len(table),)](*arguments, **_OPTIONS)
+        _launch(_quantise, table, values, table, message, residuals, low, high, bool(seed))
 
 
 def reduce(
@@ -48,12 +48,18 @@ def reduce(
         low, high = _words(seed)
         nbytes = len(received) // num_ranks
         arguments = (received, num_ranks, nbytes, table, float(divisor), message, low, high)
-        _reduce[(len(table),)](*arguments, bool(seed), **_OPTIONS)
+        _launch(_reduce, table, *arguments, bool(seed))
 
 
 def dequantise(message: Tensor, table: Tensor, values: Tensor) -> None:
     if len(table):
-        _dequantise[(len(table),)](message, table, values, **_OPTIONS)
+        _launch(_dequantise, table, message, table, values)
+
+
+def _launch(loop: Any, table: Tensor, *arguments: Any) -> None:
+    """A program for each block. Triton takes the current device, which need not be the tensors'."""
+    with torch.cuda.device(table.device) if table.is_cuda else contextlib.nullcontext():
+        loop[(len(table),)](*arguments, **_OPTIONS)
 
 
 def _words(seed: Any) -> tuple[int, int]:

@@ -3,12 +3,15 @@
 Promise: on every device the same values make the same bytes, to the bit.
 """
 
+import functools
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
+
+from stoker.gradients.blocks.layout import Segment, layout_of
+from stoker.gradients.codes import Code
 
 NEAREST = np.uint64(0)  # the seed that rounds to nearest
 
@@ -35,10 +38,30 @@ class Loops(Protocol):
     def dequantise(self, message: Any, table: Any, values: Any) -> None: ...
 
 
+@functools.cache
 def loops_for(device: torch.device) -> Loops:
-    """Compiled ones where there are such."""
-    name = "cpu" if device.type == "cpu" else "cuda"
-    if name == "cuda" and find_spec("triton") is None:
-        name = "any_device"
+    """Compiled ones where there are such. Raises ImportError where a CPU's are not to be had."""
+    if device.type == "cpu":
+        return _imported("cpu")
+    try:
+        loops = _imported("cuda")
+        _try(loops, device)
+    except Exception:  # no Triton, no C compiler that it needs, a GPU that it does not know
+        return _imported("any_device")
+    return loops
+
+
+def _imported(name: str) -> Loops:
     loops: Any = import_module(f"stoker.gradients.blocks.{name}")
     return cast(Loops, loops)
+
+
+def _try(loops: Loops, device: torch.device) -> None:
+    """Each loop once, so that it is compiled, and what fails does so here."""
+    layout = layout_of([Segment(0, 8, Code.INT4)], 1)
+    table = loops.table_of(layout.blocks, device)
+    values, none = torch.zeros(8, device=device), torch.empty(0, device=device)
+    message = torch.zeros(layout.message_nbytes, dtype=torch.uint8, device=device)
+    loops.quantise(values, table, message, none, NEAREST)
+    loops.reduce(message, 1, table, np.float32(1), message.clone(), NEAREST)
+    loops.dequantise(message, table, values)

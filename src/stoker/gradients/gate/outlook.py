@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 NUM_FIRST = 3  # steps that are not looked at: buckets are built anew, memory is touched
-NUM_STEPS = 5  # between two looks, at least
+NUM_TIMED = 3  # steps that DDP has timed between two looks, at least
 WORTH = 1.1  # times faster: less is not promised, for this is an estimate
-# Seconds an element takes to be coded, added up and read, on a busy core.
-# Measured: benchmarks/gradient_kernels.py, with twice as much for what else runs
+# Seconds an element takes to be coded, added up and read. cpu: twice what benchmarks/gradient_kernels.py
+# has measured, for what else runs; cuda: assumed, 12 bytes an element at a quarter of 1 TB/s.
 KERNELS_S = {"cpu": 1.5e-9, "cuda": 5e-11}
 
 
@@ -32,6 +32,11 @@ class Seen(NamedTuple):
     @property
     def is_past_first(self) -> bool:
         return self.step >= NUM_FIRST
+
+    @property
+    def num_timed(self) -> int:
+        """Steps of which comm_s and overlap_s are the means: the first ten, then each hundredth."""
+        return min(self.step, 10) + self.step // 100
 
 
 def seen(data: Mapping[str, Any], prefix: str = "") -> Seen:
@@ -72,11 +77,21 @@ class Outlook(NamedTuple):
 
 def outlook_of(first: Seen, last: Seen, sent: Sent) -> Outlook | None:
     """Of steps between two looks; None where that is too few to tell."""
-    if not first.is_past_first or last.step < first.step + NUM_STEPS or not last.num_buckets:
+    num_timed = last.num_timed - first.num_timed
+    if not first.is_past_first or num_timed < NUM_TIMED or not last.num_buckets:
         return None
     step_s = (last.at_s - first.at_s) / (last.step - first.step)
-    waits_s = min(max(0.0, last.comm_s - last.overlap_s), step_s)
-    comm_s = last.comm_s * sent.frac + sent.num * KERNELS_S[sent.device]
+
+    def between(name: str) -> float:
+        """The mean of the steps after the first look: before, a rank may have come late."""
+        until_last, until_first = (
+            float(getattr(each, name)) * each.num_timed for each in (last, first)
+        )
+        return max(0.0, until_last - until_first) / num_timed
+
+    plain_s = between("comm_s")
+    waits_s = min(max(0.0, plain_s - between("overlap_s")), step_s)
+    comm_s = plain_s * sent.frac + sent.num * KERNELS_S[sent.device]
     # As if the backward pass hid nothing of it: what is told should come. Of 25M parameters on 1 Gbit/s
     # this said 0.33 s a step, and 0.34 s came; with what is hidden it would have said 0.22 s.
     return Outlook(step_s, waits_s, step_s - waits_s + min(comm_s, waits_s))

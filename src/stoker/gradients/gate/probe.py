@@ -89,12 +89,13 @@ Copies = tuple[Copy, ...]
 
 
 def copies_of(device: torch.device) -> Copies:
-    """Between the host and an accelerator; none for a CPU."""
-    if device.type != "cuda":
-        return ()
-    found = []
-    for nbytes in (64 << 10, 1 << 20, 16 << 20, 256 << 20):
-        host = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+    """Between the host and an accelerator; none for a CPU, and as far as memory can be pinned."""
+    found: list[Copy] = []
+    for nbytes in (64 << 10, 1 << 20, 16 << 20, 256 << 20) if device.type == "cuda" else ():
+        try:
+            host = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+        except RuntimeError:
+            break
         there = host.to(device)
         ways = functools.partial(there.copy_, host), functools.partial(host.copy_, there)
         found.append(Copy(nbytes, *(min(_timed(each, device) for _ in range(5)) for each in ways)))

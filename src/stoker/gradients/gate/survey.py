@@ -1,11 +1,12 @@
 """`stoker probe` in a rank: the links are measured, some plain steps are watched, one table is told.
 
-Promise: gradients are DDP's to the bit; every rank counts the same steps, and so all end together.
+Promise: gradients are DDP's to the bit; every rank counts the same backward passes, and so all end
+together.
 Ban: decides nothing; table.py says what it comes to.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import chain
 from statistics import median
 from typing import Any
 
@@ -19,7 +20,8 @@ from stoker.gradients.gate.probe import Copies, Probe, copies_of
 from stoker.gradients.gate.table import Measured, Scheme, Step
 
 LIMIT_S = 4.0  # for the links: nobody trains meanwhile
-NUM_STEPS = 7  # that are looked at; DDP itself times its first ten
+NUM_FIRST = 4  # steps that are not looked at: buckets are built anew, memory is touched
+NUM_STEPS = 8  # that are; DDP itself times its first ten
 
 # Codes of each parameter, by id, of each scheme.
 Schemes = Mapping[str, Mapping[int, Code]]
@@ -29,9 +31,12 @@ class Survey:
     """Averages as DDP does, and watches.
 
     group: a process group of torch's that nobody else uses; read: DDP's own times of the last step;
-    waited_s: that this rank's loaders have waited, ever; tell: hears what was found, once.
+    waited_s: that this rank's loaders have waited, ever; tell: hears what was found, once; stop: is
+    called after that, when all ranks have told.
     Owner: the thread that calls DDP's hook.
     """
+
+    closes_at_exit = False
 
     def __init__(
         self,
@@ -41,15 +46,20 @@ class Survey:
         read: Callable[[], Seen],
         waited_s: Callable[[], float],
         tell: Callable[[Measured], None],
+        stop: Callable[[], None],
     ) -> None:
         self._group, self._device, self._schemes = group, device, schemes
-        self._read, self._waited_s, self._tell = read, waited_s, tell
+        self._read, self._waited_s, self._tell, self._stop = read, waited_s, tell, stop
         self._probe = Probe(group, device)
         self._costs = self._probe.measure(LIMIT_S)
         self._copies: Copies = copies_of(device)
         self._buckets: list[list[torch.Tensor]] = []  # parameters, of the step that runs
         self._marks: list[Any] = []  # when each of them came
-        self._waits_s: list[float] = []  # at the beginning of each step that is looked at
+        self._num_steps = 0
+        self._begin: tuple[float, float] = (
+            0.0,
+            0.0,
+        )  # of the first that counts: now, waited until then
         self._seen: list[Seen] = []
         self._ready_s: list[list[float]] = []
         self._is_over = False
@@ -73,16 +83,19 @@ class Survey:
         """A backward pass has come to its end. What DDP tells then is of the step before."""
         marks, self._marks = self._marks, []
         buckets, self._buckets = self._buckets, []
-        seen = self._read()
-        is_new = not self._seen or seen.step > self._seen[-1].step
-        if not (marks and seen.is_past_first and is_new):
+        self._num_steps += 1
+        if self._num_steps <= NUM_FIRST:
+            self._begin = now_s(), self._waited_s()
             return
-        self._seen.append(seen)
+        seen = self._read()
+        if not self._seen or seen.step != self._seen[-1].step:
+            self._seen.append(seen)
         self._ready_s.append(_seconds(marks))
-        self._waits_s.append(self._waited_s())
-        if len(self._seen) > NUM_STEPS:
+        if self._num_steps == NUM_FIRST + NUM_STEPS:
             self._is_over = True
             self._tell(self._measured(buckets))
+            self._probe.slowest([0.0])  # nobody is ended before all have told
+            self._stop()
 
     def _mark(self) -> Any:
         if self._device.type != "cuda":
@@ -113,13 +126,12 @@ class Survey:
         )
 
     def _step(self) -> Step:
-        """This rank's medians."""
-        seen = self._seen
-        pairs = list(pairwise(seen))
-        step_s = median((b.at_s - a.at_s) / (b.step - a.step) for a, b in pairs)
-        data_s = (self._waits_s[-1] - self._waits_s[0]) / (seen[-1].step - seen[0].step)
+        """This rank's: means of steps and waits, medians of what DDP has timed."""
+        begin_s, waited_s = self._begin
+        step_s = (now_s() - begin_s) / NUM_STEPS
+        data_s = (self._waited_s() - waited_s) / NUM_STEPS
         forward_s, backward_s, comm_s, overlap_s = (
-            median(getattr(each, name) for each in seen)
+            median(getattr(each, name) for each in self._seen)
             for name in ("forward_s", "backward_s", "comm_s", "overlap_s")
         )
         return Step(step_s, data_s, forward_s, backward_s, comm_s, overlap_s)
