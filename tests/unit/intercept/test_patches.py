@@ -54,15 +54,18 @@ def test_ddp_is_replaced_whole_and_given_back():
     assert [patch.target() for patch in PATCHES_OF_DDP] == before
 
 
-def test_where_one_of_ddps_looks_different_all_are_left(monkeypatch, capsys):
+@pytest.mark.parametrize("gradients", [None, "4bit"])
+def test_where_one_of_ddps_looks_different_all_are_left(monkeypatch, capsys, gradients):
+    """With a line where something was asked of them."""
     *known, last = PATCHES_OF_DDP
     odd = dataclasses.replace(last, signature="self, something")
     monkeypatch.setattr(patches, "PATCHES_OF_DDP", (*known, odd))
-    monkeypatch.setattr(run, "settings", Settings())
+    monkeypatch.setattr(run, "settings", Settings(gradients=gradients))
     before = [patch.target() for patch in known]
     patches.install_ddp()
     assert [patch.target() for patch in known] == before
-    assert f"{odd} looks different in this torch" in capsys.readouterr().err
+    line = f"stoker: {odd} looks different in this torch: gradients are left to DDP\n"
+    assert capsys.readouterr().err == (line if gradients else "")
 
 
 def test_installing_twice_wraps_once():
