@@ -13,6 +13,7 @@ Not a plain script: every run has all the sides; there is one side only.
 
 import argparse
 import datetime
+import gc
 import json
 import math
 import random
@@ -113,6 +114,8 @@ def rank(flags: argparse.Namespace) -> None:
     looks = training.looks(flags.budget_s)
     if dist.get_rank() == 0:
         print_line({"looks": looks, "num_steps": training.num_steps})
+    del training  # holds the group, whose threads abort a process that ends before them:
+    gc.collect()  # https://github.com/pytorch/pytorch/issues/190489
     dist.destroy_process_group()
 
 
