@@ -15,7 +15,7 @@ import time
 import torch
 import torch.distributed as dist
 from one_side import print_line
-from ranks import links, start
+from ranks import leave, links, start
 
 NUM_RANKS = 4
 NUM_BUCKETS = 4
@@ -93,7 +93,6 @@ def rank(num_rounds: int) -> None:
             for name in ("fp32", "fp16")
         }
         print_line(medians | gains)
-    dist.destroy_process_group()
 
 
 def main() -> None:
@@ -103,7 +102,8 @@ def main() -> None:
     parser.add_argument("--rank", action="store_true", help="be one of the ranks")
     flags = parser.parse_args()
     if flags.rank:
-        return rank(flags.rounds)
+        rank(flags.rounds)
+        return leave()
     with links(NUM_RANKS, flags.rate):
         ranks = start(NUM_RANKS, [__file__, "--rank", "--rounds", str(flags.rounds)])
         for process in ranks:

@@ -17,7 +17,7 @@ import time
 import torch
 import torch.distributed as dist
 from one_side import print_line
-from ranks import links, start
+from ranks import leave, links, start
 from torch.nn.parallel import DistributedDataParallel
 
 NUM_RANKS = 4
@@ -137,7 +137,6 @@ def rank(num_rounds: int, sleep_s: float, scheme: str) -> None:
                 "gain": statistics.median(plain_s / ours_s for plain_s, ours_s in found),
             }
         )
-    dist.destroy_process_group()
 
 
 def main() -> None:
@@ -149,7 +148,8 @@ def main() -> None:
     parser.add_argument("--rank", type=float, help="be one of the ranks; a layer sleeps so long")
     flags = parser.parse_args()
     if flags.rank is not None:
-        return rank(flags.rounds, flags.rank, flags.scheme)
+        rank(flags.rounds, flags.rank, flags.scheme)
+        return leave()
     sleep_s = layers_s() if flags.compute == "sleep" else 0.0
     own = ["--rounds", str(flags.rounds), "--scheme", flags.scheme, "--rank", repr(sleep_s)]
     with links(NUM_RANKS, flags.rate):

@@ -13,7 +13,6 @@ Not a plain script: every run has all the sides; there is one side only.
 
 import argparse
 import datetime
-import gc
 import json
 import math
 import random
@@ -26,7 +25,7 @@ import torch
 import torch.distributed as dist
 from gradient_accuracy import Characters, Text
 from one_side import print_line
-from ranks import links, start
+from ranks import leave, links, start
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -114,9 +113,6 @@ def rank(flags: argparse.Namespace) -> None:
     looks = training.looks(flags.budget_s)
     if dist.get_rank() == 0:
         print_line({"looks": looks, "num_steps": training.num_steps})
-    del training  # holds the group, whose threads abort a process that ends before them:
-    gc.collect()  # https://github.com/pytorch/pytorch/issues/190489
-    dist.destroy_process_group()
 
 
 def reached_s(looks: Looks, target: float) -> float:
@@ -172,6 +168,7 @@ def main() -> None:
         lead(flags)
     else:
         rank(flags)
+        leave()
 
 
 if __name__ == "__main__":

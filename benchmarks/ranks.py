@@ -4,10 +4,13 @@ Needs root, ip and tc. Namespaces, links and all processes are gone at the end.
 """
 
 import contextlib
+import gc
 import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+
+import torch.distributed as dist
 
 NAME = f"stoker-ranks-{os.getpid()}"
 BRIDGE = f"sr{os.getpid() % 100_000}"
@@ -70,3 +73,10 @@ def start(num: int, words: Sequence[str]) -> list["subprocess.Popen[str]"]:
         command = ["ip", "netns", "exec", namespace(rank), sys.executable, *words]
         ranks.append(subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True))
     return ranks
+
+
+def leave() -> None:
+    """The process group, once models that hold it are out of scope: its threads else may abort a
+    process that ends before them (https://github.com/pytorch/pytorch/issues/190489)."""
+    gc.collect()
+    dist.destroy_process_group()

@@ -89,6 +89,11 @@ def coded(tmp_path_factory, kernels):
 
 
 @pytest.fixture(scope="module")
+def long(tmp_path_factory, kernels):
+    return Ran(tmp_path_factory.mktemp("long") / "run", ["--gradients=4bit"], LONG, kernels)
+
+
+@pytest.fixture(scope="module")
 def untouched(tmp_path_factory, kernels):
     """Under stoker, without the flag."""
     cases = [*OURS, *THEIRS, *MORE, *LONG]
@@ -125,9 +130,8 @@ def test_all_ranks_have_the_same_bits(close, coded, case):
 @pytest.mark.parametrize("case", OURS)
 def test_in_16_bits_every_step_is_near_ddps(plain, close, case):
     """Before and after buckets are built anew, in every way of working."""
-    near = (
-        2**-2 if case in ("bfloat16", "half") else 2**-4
-    )  # their own rounding grows with the steps
+    # The rounding of 16 bits grows with the steps.
+    near = 2**-2 if case in ("bfloat16", "half") else 2**-4
     for theirs, ours in zip(plain.saved(case), close.saved(case), strict=True):
         for a, b in zip(flat(theirs), flat(ours), strict=True):
             assert (a - b).abs().max() <= near * a.abs().max()
@@ -155,10 +159,13 @@ def test_without_the_flag_every_bit_is_ddps_own(plain, untouched, case):
         assert same(theirs, ours)
 
 
-def test_without_the_flag_one_line_tells_what_it_would_gain(untouched, coded):
+def test_without_the_flag_alone_one_line_tells_what_it_would_gain(untouched, long):
     line = r"^stoker: gradients: a step of [\d.]+ m?s waits [\d.]+ m?s for them[;:] .*$"
     assert len(re.findall(line, untouched.finished.stderr, re.MULTILINE)) == 1
-    assert not re.search(line, coded.finished.stderr, re.MULTILINE)
+    assert not re.search(line, long.finished.stderr, re.MULTILINE)
+    assert long.finished.stderr.count("stoker: gradients: 4bit ") == 1  # the trial's verdict
+    first, *others = long.saved("from_a_loader")
+    assert all(same(first, other) for other in others)
 
 
 def test_the_scripts_own_collectives_are_as_ever(plain, coded):

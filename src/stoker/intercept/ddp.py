@@ -135,10 +135,8 @@ def _attach(model: Any, meeting: "Meeting") -> None:
     from stoker.gradients.hook import why_not
 
     name = type(model.module).__name__
-    if PROBE in os.environ and (
-        _hooks or meeting.others()
-    ):  # another model is, or this one's group
-        return
+    if PROBE in os.environ and (_hooks or meeting.others()):
+        return  # another model is surveyed, or this one's ranks do not agree
     if reason := why_not(model):
         _say(meeting.group, f"gradients of a {name} are left to DDP: {reason}")
         return

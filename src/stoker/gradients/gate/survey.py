@@ -56,10 +56,7 @@ class Survey:
         self._buckets: list[list[torch.Tensor]] = []  # parameters, of the step that runs
         self._marks: list[Any] = []  # when each of them came
         self._num_steps = 0
-        self._begin: tuple[float, float] = (
-            0.0,
-            0.0,
-        )  # of the first that counts: now, waited until then
+        self._begin = 0.0, 0.0  # of the first that counts: when, and waited until then
         self._seen: list[Seen] = []
         self._ready_s: list[list[float]] = []
         self._is_over = False
