@@ -6,6 +6,7 @@ are exchanged as on an accelerator.
 """
 
 import contextlib
+import gc
 import json
 import os
 import sys
@@ -275,7 +276,6 @@ def not_finite():
 
 def gone():
     """The model goes, and what was ours with it."""
-    import gc
     import threading
 
     steps(made(), 2)
@@ -300,6 +300,7 @@ def main(folder, *cases):
         torch.save(found, Path(folder, f"{case}.{os.environ['RANK']}"))
         dist.barrier()
     Path(folder, f"told.{os.environ['RANK']}").write_text(json.dumps(told))
+    gc.collect()  # models hold the group, as ddp_forever.py says
     dist.destroy_process_group()
 
 
