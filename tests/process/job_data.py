@@ -1,5 +1,6 @@
 """Datasets that hosts import by name: nothing else shall be imported with them."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -51,4 +52,19 @@ class Prints(Dataset):
             print(number, "x" * 90)
         print("on stderr", file=sys.stderr)
         Path(self.done).touch()
+        return index
+
+
+class LeavesAChild(Dataset):
+    """A sample starts a process that outlives its worker, and prints once a pipe has news for it."""
+
+    def __init__(self, news):
+        self.news = news
+
+    def __len__(self):
+        return 1 << 30
+
+    def __getitem__(self, index):
+        with Path(self.news).open() as news:
+            subprocess.Popen(["sh", "-c", "read line; echo $line"], stdin=news)
         return index

@@ -8,7 +8,7 @@ import pytest
 
 from stoker.plane.link import Word
 from tests.process.harness import finished, started, under_stoker
-from tests.process.job_data import Prints
+from tests.process.job_data import LeavesAChild, Prints
 from tests.process.one_trainer import PATIENCE_S, one_trainer, packed
 
 pytestmark = pytest.mark.slow  # hosts import torch
@@ -77,6 +77,33 @@ def test_a_trainer_that_does_not_listen_holds_up_no_worker(tmp_path):
         assert min(num_lines()) > 0
         said = b"".join(host.words(Word.TEXT, 2)).decode()
         assert "on stderr" in said
+
+
+def test_what_outlives_a_job_prints_and_ends_beside_another_of_that_number(tmp_path):
+    """Its pipes are read to their end, whoever has the number by then."""
+    news = tmp_path / "news"
+    os.mkfifo(news)
+    with pytest.MonkeyPatch.context() as patch, one_trainer(0) as trainer:
+        patch.setenv("PYTHONHASHSEED", "1")
+        (host,) = trainer.start_hosts(1)
+        job = packed(LeavesAChild(str(news)))
+        trainer.announce(0, job)
+        trainer.until_ready(0)
+        host.start(1, 0, 0)
+        host.task(1, [1])
+        with news.open("w") as child:  # waits for it
+            trainer.until(lambda: host.answers(1))
+            trainer.forget(0)
+            host.said.clear()
+            trainer.announce(0, job)
+            trainer.until_ready(0)
+            child.write("still here\n")
+        trainer.until(lambda: b"still here\n" in host.words(Word.TEXT, 1))
+        host.start(2, 0, 0)
+        trainer.until(lambda: host.words(Word.STARTED, 2))
+        beats = host.num_beats
+        trainer.until(lambda: host.num_beats > beats)
+        assert not host.is_gone
 
 
 def wait_without_reading(trainer, done):

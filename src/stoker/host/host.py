@@ -9,7 +9,6 @@ Owner: the one thread of the process.
 
 import contextlib
 import functools
-import itertools
 import json
 import os
 import signal
@@ -79,7 +78,7 @@ class Host:
         self._heard_s = self._spoke_s = now_s()
         self._num_heard_nbytes = 0
         self._has_unread = False
-        self._printed: dict[int, dict[int, int]] = {}  # by job: pipes, and where they lead
+        self._printed: dict[int, tuple[int, int]] = {}  # pipes: of which job, and where they lead
         self._flow = Flow(self._tell_printed, node)
         self._node = make_node(
             Needs(self._watch.add, self._watch.remove, self._ask, self._begin, self._refuse)
@@ -92,7 +91,7 @@ class Host:
         self._node.abandon()
         for lane in self._lanes.values():
             lane.outlet.channel.close()
-        for fd in itertools.chain.from_iterable(self._printed.values()):
+        for fd in self._printed:
             with contextlib.suppress(OSError):  # a fork of a fork
                 os.close(fd)
         self._printed.clear()
@@ -205,28 +204,26 @@ class Host:
             self._refuse(number, str(error))
             return
         self._guests[number] = guest
-        self._printed[number] = guest.printed_fds
-        for fd in guest.printed_fds:
+        for fd, where in guest.printed_fds.items():
             os.set_blocking(fd, False)
-            self._watch.add(fd, functools.partial(self._hear_printed, number, fd))
+            self._printed[fd] = number, where
+            self._watch.add(fd, functools.partial(self._hear_printed, fd))
         self._watch.add(guest.fileno(), functools.partial(self._told, number))
         self._watch.add(guest.template.fileno(), functools.partial(self._hear_template, number))
 
-    def _hear_printed(self, number: int, fd: int) -> None:
+    def _hear_printed(self, fd: int) -> None:
         """What a job's processes have printed so far: no more than the pipe holds."""
-        pipes = self._printed[number]
         try:
             text = os.read(fd, TEXT_NBYTES)
         except BlockingIOError:
             return
         if text:
-            self._flow.take(pipes[fd], text)
+            _, where = self._printed[fd]
+            self._flow.take(where, text)
             return
         self._watch.remove(fd)
         os.close(fd)
-        del pipes[fd]
-        if not pipes:
-            del self._printed[number]
+        del self._printed[fd]
 
     def _tell_printed(self, number: int, text: bytes, on_sent: Callable[[], None]) -> None:
         self._link.send(Word.TEXT, number, text, on_sent=on_sent)
@@ -272,8 +269,8 @@ class Host:
         self._watch.add(channel.fileno(), functools.partial(self._pump, lane))
 
     def _pump(self, lane: _Lane) -> None:
-        for fd in tuple(self._printed.get(lane.job, ())):  # before the batch that it belongs to
-            self._hear_printed(lane.job, fd)
+        for fd in [fd for fd, (job, _) in self._printed.items() if job == lane.job]:
+            self._hear_printed(fd)  # before the batch that it belongs to
         try:
             lane.outlet.pump()
             lane.outlet.channel.flush()
