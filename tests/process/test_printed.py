@@ -15,13 +15,13 @@ pytestmark = pytest.mark.slow  # hosts import torch
 
 SCRIPT = [sys.executable, "away_prints.py"]
 OURS = [*under_stoker("--cluster=processes:2"), *SCRIPT]
+BUFFERED = {"PYTHONUNBUFFERED": ""}  # else a line is written in two, and another may come between
 
 
 def test_a_dataset_that_prints_prints_the_same_lines(tmp_path):
     """Each at least once: a chain that moves may make a batch again."""
-    buffered = {"PYTHONUNBUFFERED": ""}
-    plain = finished(SCRIPT, tmp_path / "plain", environ=buffered)
-    with started(OURS, tmp_path / "ours", environ=buffered) as running:
+    plain = finished(SCRIPT, tmp_path / "plain", environ=BUFFERED)
+    with started(OURS, tmp_path / "ours", environ=BUFFERED) as running:
         assert int(running.wait_for("away")) > 20
         ours = running.finish()
     assert (plain.returncode, ours.returncode) == (0, 0), ours.stderr
@@ -35,8 +35,13 @@ def test_a_stdout_that_nobody_reads_stops_no_epoch(tmp_path):
     read_fd, write_fd = os.pipe()
     stuck = [*OURS, "stuck"]
     with (
-        started([*SCRIPT, "stuck"], tmp_path / "plain") as plain,
-        started(stuck, tmp_path / "ours", preexec=lambda: os.dup2(write_fd, 1)) as ours,
+        started([*SCRIPT, "stuck"], tmp_path / "plain", environ=BUFFERED) as plain,
+        started(
+            stuck,
+            tmp_path / "ours",
+            preexec=lambda: os.dup2(write_fd, 1),
+            environ=BUFFERED,
+        ) as ours,
     ):
         os.close(write_fd)
         assert int(ours.wait_for("away")) > 20
