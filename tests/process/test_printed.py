@@ -1,8 +1,10 @@
 """What datasets print on other machines appears where it would under torch, and holds up nobody."""
 
+import contextlib
 import os
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -94,6 +96,7 @@ def test_what_outlives_a_job_prints_and_ends_beside_another_of_that_number(tmp_p
         job = packed(LeavesAChild(str(news)))
         trainer.announce(0, job)
         trainer.until_ready(0)
+        num_pipes = pipes_of(host.pid)
         host.start(1, 0, 0)
         host.task(1, [1])
         with news.open("w") as child:  # waits for it
@@ -102,13 +105,21 @@ def test_what_outlives_a_job_prints_and_ends_beside_another_of_that_number(tmp_p
             host.said.clear()
             trainer.announce(0, job)
             trainer.until_ready(0)
+            assert pipes_of(host.pid) > num_pipes
             child.write("still here\n")
         trainer.until(lambda: b"still here\n" in host.words(Word.TEXT, 1))
+        trainer.until(lambda: pipes_of(host.pid) == num_pipes)
         host.start(2, 0, 0)
         trainer.until(lambda: host.words(Word.STARTED, 2))
-        beats = host.num_beats
-        trainer.until(lambda: host.num_beats > beats)
-        assert not host.is_gone
+
+
+def pipes_of(pid):
+    """How many it has open."""
+    num = 0
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+            num += str(fd.readlink()).startswith("pipe:")
+    return num
 
 
 def wait_without_reading(trainer, done):

@@ -27,8 +27,8 @@ class Copy(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Seconds, of several steps, the slowest rank's. comm_s: from the first bucket's all-reduce to the end of
-    the last; overlap_s: of that, while the backward pass still computed."""
+    """Seconds, of several steps, the slowest rank's. comm_s: from the first bucket's all-reduce to
+    the end of the last; overlap_s: of that, while the backward pass still computed."""
 
     step_s: float
     data_s: float
