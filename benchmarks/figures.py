@@ -72,7 +72,9 @@ class Case:
     ceiling: str = ""  # a script that is measured beside the two sides, as "bare"
     watches_memory: bool = False
     stamps_start: bool = False  # pass --started
+    limit_s: float = 300.0  # the slowest of a usual side takes half a minute
     is_alone: bool = False  # measures a part of stoker that plain torch has nothing like
+    takes_turns: bool = False  # see turns.py
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +82,6 @@ class Figure:
     name: str
     work: str
     cases: tuple[Case, ...]
-    takes_turns: bool = False  # see turns.py
     num_pairs: int = 5
     num_quick_pairs: int = 2
 
@@ -370,6 +371,53 @@ JOIN = Case(
 )  # fmt: skip
 
 
+# Of one side only, and with minutes to wait.
+
+BARE_INSTALL = Case(
+    script="bare_install.py",
+    quick_flags=("--rounds", "1"),
+    is_alone=True,
+    limit_s=900,
+    checks=(
+        above("all_s", 30, " s", "from pip install of the wheel to the first batch"),
+        above("first_s", 10, " s", "of it from the command's start"),
+    ),
+)
+
+DEMO = Case(
+    script="fresh_clone.py",
+    flags=("--what", "demo"),
+    is_alone=True,
+    limit_s=1200,
+    checks=(above("beyond_torch_s", 180, " s", "beyond torch's own download"),),
+)
+
+
+def tier(label: str, what: str, limit_min: int, *checks: Check) -> Case:
+    """scripts/setup `what` and its tests, in a fresh clone."""
+    return Case(
+        script="fresh_clone.py",
+        label=label,
+        flags=("--what", what),
+        quick_flags=("tests/unit",),
+        is_alone=True,
+        limit_s=limit_min * 60,
+        checks=checks,
+    )
+
+
+DEFAULT_TIER = tier(
+    "scripts/test", "test", 60,
+    above("test_min", 10, " min", "scripts/test"),
+    above("both_min", 20, " min", "with its set-up"),
+)  # fmt: skip
+FULL_TIER = tier(
+    "scripts/test --full", "full", 150,
+    above("test_min", 60, " min", "scripts/test --full"),
+    above("setup_min", 10, " min", "its set-up"),
+)  # fmt: skip
+
+
 def fit_loop(framework: str) -> Case:
     """A case of `frameworks`; both sides have as many workers as there are cores."""
     return Case(
@@ -385,7 +433,26 @@ FRAMEWORKS = ("lightning", "accelerate", "transformers", "timm", "fastai", "ultr
 
 # The loaders' names are known to many_loaders.py alone: each becomes a check like this one.
 EACH_LOADER = at_least(0.97, "", how=How.SPEED)
-MANY = Case(script="many_loaders.py", flags=("--on-demand",), checks=(EACH_LOADER,))
+MANY = Case(
+    script="many_loaders.py", flags=("--on-demand",), checks=(EACH_LOADER,), takes_turns=True
+)
+
+
+SHORT_SCRIPTS = ("digits", "chars", "workers")
+
+
+def whole(work: str, check: Check) -> Case:
+    """A whole command, as long as the shell waits for it."""
+    return Case(script="whole_command.py", label=work, flags=("--work", work), checks=(check,))
+
+
+def no_slower(work: str) -> Check:
+    return at_least(0.97, "command_s", how=How.SPEED, what=f"torch, whole {work}")
+
+
+def hardly_later(work: str) -> Check:
+    return at_most(0.15, "command_s", how=How.MORE, unit=" s", what=f"more than torch, {work}")
+
 
 FIGURES = {
     figure.name: figure
@@ -527,9 +594,14 @@ FIGURES = {
         ),
         Figure(
             name="many-loaders",
-            work="30 small and odd loaders, each",
-            cases=(MANY,),
-            takes_turns=True,
+            work="30 small and odd loaders, each; three whole commands",
+            cases=(MANY, *(whole(work, no_slower(work)) for work in SHORT_SCRIPTS)),
+            num_quick_pairs=1,
+        ),
+        Figure(
+            name="nothing-to-gain",
+            work="short training scripts that gain nothing, from the command's start to its end",
+            cases=tuple(whole(work, hardly_later(work)) for work in SHORT_SCRIPTS),
             num_quick_pairs=1,
         ),
         Figure(
@@ -553,6 +625,27 @@ FIGURES = {
             name="memory",
             work="peak PSS of all processes, images; and [y for _, y in loader]",
             cases=(peak("nothing"), peak("labels")),
+        ),
+        Figure(
+            name="bare-install",
+            work="stoker's wheel, into an environment that holds torch and nothing else",
+            cases=(BARE_INSTALL,),
+            num_pairs=1,
+            num_quick_pairs=1,
+        ),
+        Figure(
+            name="demo",
+            work="scripts/demo in a fresh clone with an empty HOME",
+            cases=(DEMO,),
+            num_pairs=1,
+            num_quick_pairs=1,
+        ),
+        Figure(
+            name="tiers",
+            work="scripts/test and scripts/test --full in fresh clones with an empty HOME",
+            cases=(DEFAULT_TIER, FULL_TIER),
+            num_pairs=1,
+            num_quick_pairs=1,
         ),
     )
 }

@@ -42,7 +42,7 @@ def run_case(side: str, case: Case, effort: Effort, extra: tuple[str, ...] = ())
     flags = (*case.flags, *(case.quick_flags if effort.quick else ()), *extra)
     if case.stamps_start:
         flags = (*flags, "--started", repr(time.time()))
-    return run_side(side, case.script, flags, case.watches_memory)
+    return run_side(side, case.script, flags, case.watches_memory, case.limit_s)
 
 
 def tune(case: Case, effort: Effort) -> dict[str, dict[int, float]]:
@@ -125,10 +125,12 @@ def measure_in_turns(case: Case, effort: Effort, num_pairs: int) -> dict[str, An
 
 def measure(figure: Figure, effort: Effort) -> dict[str, Any]:
     say(f"{figure.name}: {figure.work}")
-    measure_one = measure_in_turns if figure.takes_turns else measure_case
     facts = results.circumstances()  # before, so that the load is not our own
     num_pairs = effort.num_pairs(figure)
-    cases = [measure_one(case, effort, num_pairs) for case in figure.cases]
+    cases = [
+        (measure_in_turns if case.takes_turns else measure_case)(case, effort, num_pairs)
+        for case in figure.cases
+    ]
     checks = [check for case in cases for check in case["checks"]]
     return {
         "figure": figure.name,

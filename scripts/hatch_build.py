@@ -3,10 +3,12 @@
 Promise: with a C compiler the library lies next to the file that loads it, and a wheel carries
   it; without one, or on another system than Linux on x86-64, stoker is built without it, says so
   in one line and works the same, if more slowly.
-Ban: nothing of Python's is linked, so one build serves all Python versions.
+Ban: nothing is linked, neither of Python nor of the C library, so one build serves all versions of
+  both: that is what the wheel's tag says (tests/bare asks auditwheel).
 """
 
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -19,6 +21,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOM = Path("src", "stoker", "wire")
 LIBRARY = ROOM / "libstream_copy.so"
+HERE = sysconfig.get_platform().replace("-", "_")
+TAG = "manylinux_2_17_x86_64.manylinux2014_x86_64"  # two names of the oldest that is still in use
 
 
 class StreamCopyHook(BuildHookInterface):
@@ -30,7 +34,7 @@ class StreamCopyHook(BuildHookInterface):
         elif version == "standard":  # an editable one finds the library where it lies
             build_data["artifacts"].append(LIBRARY.as_posix())  # though git ignores it
             build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_')}"
+            build_data["tag"] = f"py3-none-{TAG if platform.libc_ver()[0] == 'glibc' else HERE}"
 
 
 def why_not_built(root: Path) -> str:
@@ -41,7 +45,7 @@ def why_not_built(root: Path) -> str:
         return f"streaming stores are for linux-x86_64, this is {sysconfig.get_platform()}"
     compiler = shlex.split(os.environ.get("CC", "")) or [shutil.which("cc") or "gcc"]
     source = root / ROOM / "stream_copy.c"
-    command = [*compiler, "-O2", "-fPIC", "-shared", "-s", "-o", str(new), str(source)]
+    command = [*compiler, "-O2", "-fPIC", "-shared", "-nostdlib", "-s", "-o", str(new), str(source)]
     try:
         subprocess.run(command, check=True, capture_output=True, text=True)
     except OSError as error:

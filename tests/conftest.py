@@ -6,6 +6,7 @@ purpose; that the pool does not grow is tests/equality/test_leaks.py's business.
 
 import gc
 import os
+import re
 import select
 import signal
 import sys
@@ -18,9 +19,37 @@ from pathlib import Path
 
 import pytest
 
+from tests import heap, tiers
 
-def pytest_configure() -> None:
-    """As from a terminal: what a shell runs in the background ignores Ctrl-C, with nohup also a
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="the full tier: all tests")
+    parser.addoption("--also-full", action="append", default=[], metavar="PATH",
+                     help="the full tier of the tests below this path")  # fmt: skip
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The default tier, or all of them."""
+    tiers.groups_of_files(items, ["tests/process", "tests/contract", "tests/frameworks"])
+    if config.getoption("--full"):
+        return
+    named = [arg for arg in config.args if "::" in arg]
+    named += config.getoption("--also-full")
+    default, full = tiers.split(items, named)
+    if full:
+        config.hook.pytest_deselected(items=full)
+        items[:] = default
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.getoption("--full"):
+        os.environ["PYTHONPATH"] = str(Path(__file__).with_name("quick"))
+    as_from_a_terminal()
+
+
+def as_from_a_terminal() -> None:
+    """What a shell runs in the background ignores Ctrl-C, with nohup also a
     terminal's end, and so do its children."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
@@ -28,12 +57,24 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def what_was_imported_is_not_garbage() -> Iterator[None]:
-    """Keeps the leak check cheap: it collects garbage twice a test, over all that torch brought."""
+def what_was_imported_is_not_garbage() -> None:
+    """Keeps the leak check cheap: it collects garbage thrice a test, and what a module or its
+    fixtures brought is no test's. Never thawed: to look through all of torch takes 0.2 s a module."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
+def forks_are_cheap(request: pytest.FixtureRequest) -> None:
+    if "unit" not in request.path.parts:
+        heap.into_huge_pages()
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short name: sockets lie below, whose paths have 107 bytes, and pytest-xdist's folder of each
+    of its processes takes ten of them."""
+    return tmp_path_factory.mktemp(re.sub(r"\W", "_", request.node.name)[:16])
 
 
 GRACE_S = 5.0  # torch's own workers are joined for as long
@@ -58,6 +99,9 @@ def descendants(pid: int | None = None) -> frozenset[int]:
     those alone that are stoker's: Ray starts and ends its own as it likes."""
     found: set[int] = set()
     todo = [(os.getpid() if pid is None else pid, False)]
+    if pid is None:  # these are nobody's children
+        todo += [(template, False) for template in templates()]
+        found.update(template for template in templates())
     while todo:
         parent, is_rays = todo.pop()
         for task in _listdir(f"/proc/{parent}/task"):
@@ -68,6 +112,14 @@ def descendants(pid: int | None = None) -> frozenset[int]:
                 if not of_ray and "resource_tracker" not in what:
                     found.add(child)
     return frozenset(found)
+
+
+def templates() -> list[int]:
+    """Pids of the processes that fork this one's workers."""
+    local = sys.modules.get("stoker.cluster.local")
+    pids = [] if local is None else [t.pid for t in tuple(local._living)]
+    # One that has ended is its new parent's to reap, which may take seconds over it.
+    return [pid for pid in pids if pid and (state_of(pid) != "Z" or parent_of(pid) == os.getpid())]
 
 
 def open_fds() -> Counter[str]:

@@ -3,27 +3,12 @@
 `Deadline` travels down through every call that may wait; no bare numbers of seconds.
 """
 
-import functools
-import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 now_s = time.monotonic
 process_cpu_s = time.process_time
 thread_cpu_s = time.thread_time
-
-
-def process_age_s() -> float:
-    """Seconds since this process was started, exec included."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - _start_of_process_s()
-
-
-@functools.cache
-def _start_of_process_s() -> float:
-    """Source: proc(5), field 22 of /proc/self/stat, in clock ticks since boot."""
-    fields = Path("/proc/self/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
 class Deadline:

@@ -64,6 +64,12 @@ def _nbytes(text: str) -> int:
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
+def _progress(text: str) -> str:
+    if text in ("auto", "on", "off"):
+        return text
+    raise ConfigError(f"progress: got {text!r}; give auto, on or off")
+
+
 def _price(text: str) -> float:
     try:
         price = float(text)
@@ -127,10 +133,12 @@ class Settings(NamedTuple):
     no_tls: bool = False
     allow_mismatch: bool = False
     no_hedge: bool = False
+    send_env: str | None = None
     price_worker: float | None = None
     price_trainer: float | None = None
     gradients: str | None = None
     gradient_codes: str | None = None
+    progress: str = "auto"
 
     def to_env(self) -> dict[str, str]:
         """The STOKER_* variables that `from_env` turns back into these settings."""
@@ -208,6 +216,11 @@ SETTINGS = (
         "else run twice for one batch",
     ),
     Setting(
+        "send_env", str, "NAME,...",
+        "environment variables that travel to the workers of a cluster although they look like "
+        "secrets, as AWS_SECRET_ACCESS_KEY",
+    ),
+    Setting(
         "price_worker", _price, "PRICE",
         "of one CPU of the cluster for an hour, in any currency: the summary tells what the "
         "workers cost",
@@ -223,6 +236,11 @@ SETTINGS = (
         "gradient_codes", _gradient_codes, "PATTERN=CODE,...",
         "codes (fp32, bf16, 8bit, 4bit) of parameters whose name matches; default: fp32 for "
         "biases, norms, embeddings, the output head and what is small",
+    ),
+    Setting(
+        "progress", _progress, "auto|on|off",
+        "a line on the terminal while batches come, never beside a bar of tqdm or rich; auto: nor "
+        "with NO_COLOR, or a package whose bars cannot be seen",
     ),
 )  # fmt: skip
 

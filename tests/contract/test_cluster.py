@@ -54,7 +54,7 @@ def run_body(body, slot, sock, extra):
 
 def spawned(body=obey, num_first=2):
     context = multiprocessing.get_context("forkserver")
-    return Spawned(context, run_body, body, lambda slot: f"extra of {slot}", num_first)
+    return Spawned(context, run_body, body, lambda slot: (f"extra of {slot}",), num_first)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -287,6 +287,22 @@ def test_a_forked_copy_closes_nothing(joined):
 
 
 @pytest.mark.template
+def test_a_worker_that_is_put_off_starts_for_a_signal_or_never(cluster):
+    first = [cluster.start(slot) for slot in range(2)]
+    for slot, sock in enumerate(first):
+        cluster.signal(slot, signal.SIGKILL)
+        assert cluster.wait_exit(slot, soon()) and ended(sock)
+    put_off = [cluster.start(slot, 1000.0) for slot in range(2)]
+    cluster.signal(0, signal.SIGKILL)
+    assert cluster.wait_exit(0, soon()).code == -signal.SIGKILL
+    assert cluster.wait_pid(1, Deadline(0)) is None
+    cluster.drop_rest()
+    assert all(map(ended, put_off))
+    for sock in (*first, *put_off):
+        sock.close()
+
+
+@pytest.mark.template
 def test_workers_die_with_their_template(joined):
     cluster, socks = joined
     pids = [int(ask(sock, b"who").split()[1]) for sock in socks]
@@ -381,12 +397,11 @@ def test_a_template_that_does_not_answer_is_killed_at_exit_with_its_workers(make
     for sock in socks:
         ask(sock, b"who")
     os.kill(cluster.pid, signal.SIGSTOP)
-    os.waitid(os.P_PID, cluster.pid, os.WSTOPPED)
+    pid = cluster.pid
     cluster.close(0.0)
     wait_all_gone(Deadline(0.0))
     assert cluster.is_gone
-    with pytest.raises(ProcessLookupError):
-        os.kill(cluster.pid, 0)
+    assert wait_dead(pid)
     for sock in socks:
         assert sock.recv(64) == b"", "its workers end with it"
         sock.close()

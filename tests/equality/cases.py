@@ -7,6 +7,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,9 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from stoker.config import Settings
 from tests.equality.forms import FORMS, Form
+from tests.equality.sides import both
 
 TRAINER = {"epoch": 0}  # a global of the training script that dataset code reads
 
@@ -238,3 +241,13 @@ def _price(rows: list[Any], row: dict[str, Any], name: str, value: Any, missing:
         for other in row
     )
     return -new, sum(done[name] == value for done in rows)
+
+
+def check(case: Case) -> None:
+    """Three epochs of it on torch and on stoker: the same."""
+    both(
+        partial(make_loader, case),
+        partial(three_epochs, change=case.change),
+        workers=case.workers,
+        settings=Settings(chains=case.chains, quiet=True),
+    )

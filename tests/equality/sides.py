@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, _utils
 
 from stoker.config import Settings
 from stoker.intercept import patches
@@ -60,7 +60,8 @@ def both(
     offloaded=False asserts that stoker left every loader to torch.
     """
     chains = int(settings.chains) if settings.chains.isdecimal() else workers
-    plain = play(plain_loader or make_loader, plain_run or run, chains)
+    with torch_is_quick_to_terminate():
+        plain = play(plain_loader or make_loader, plain_run or run, chains)
     with installed(settings):
         ours = play(make_loader, run, workers)
     assert_kinds(plain.iterators, ours.iterators, offloaded)
@@ -81,6 +82,18 @@ def play(make_loader: MakeLoader, run: Run, num_workers: int) -> Side:
             del something
     gc.collect()
     return Side(digests, rng_after_each, trainer_rng(), kinds)
+
+
+@contextlib.contextmanager
+def torch_is_quick_to_terminate() -> Iterator[None]:
+    """torch's workers that an error or a break left behind are joined for 5 s each before they are
+    terminated: here for one."""
+    before = _utils.MP_STATUS_CHECK_INTERVAL
+    _utils.MP_STATUS_CHECK_INTERVAL = 1.0
+    try:
+        yield
+    finally:
+        _utils.MP_STATUS_CHECK_INTERVAL = before
 
 
 @contextlib.contextmanager

@@ -84,6 +84,7 @@ def test_equal_tensors_in_a_batch_are_not_shared(shape):
     check(Form(lambda i, x: large(x, *shape), lambda s: [torch.stack(s), torch.stack(s)]), run)
 
 
+@pytest.mark.away_by_default
 @pytest.mark.parametrize("shape", SIZES.values(), ids=SIZES)
 def test_a_trainer_may_change_batches_in_place(shape):
     def run(loader):

@@ -127,11 +127,14 @@ def until_the_end(loader):
     iterator._shutdown_workers()
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
 def test_an_error_in_a_sample_arrives_as_itself(trouble):
     both(lambda w: DataLoader(Raises(trouble), 2, num_workers=w), until_the_end)
 
 
+@pytest.mark.cover(1)
+@pytest.mark.away_by_default
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("batch_size", [None, 3])
 def test_iteration_goes_on_after_an_error(persistent, batch_size):
@@ -160,6 +163,7 @@ def test_an_error_in_the_collate_function():
     both(lambda w: DataLoader(list(range(9)), 2, num_workers=w, collate_fn=collate), until_the_end)
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("bad_worker", [0, 1, None])
 @pytest.mark.parametrize("persistent", [False, True])
 def test_an_error_in_worker_init_fn(bad_worker, persistent):
@@ -238,10 +242,12 @@ def test_a_sampler_of_indices_out_of_range():
     )
 
 
-def test_a_batch_that_cannot_be_pickled_says_so():
+@pytest.mark.parametrize("what", ["_thread.lock", "generator"])
+def test_a_batch_that_cannot_be_pickled_says_so(what):
     """Under torch the worker's queue thread prints the error and the trainer waits for ever."""
-    loader = DataLoader(list(range(4)), 2, num_workers=1, collate_fn=lambda s: threading.Lock())
-    with installed(), pytest.raises(TypeError, match=r"cannot pickle '_thread\.lock'"):
+    make = {"_thread.lock": lambda s: threading.Lock(), "generator": lambda s: (x for x in s)}[what]
+    loader = DataLoader(list(range(4)), 2, num_workers=1, collate_fn=make)
+    with installed(), pytest.raises(TypeError, match=f"cannot pickle '{re.escape(what)}'"):
         next(iter(loader))
 
 

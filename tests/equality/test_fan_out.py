@@ -21,8 +21,8 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from stoker.config import Settings
 from tests.equality.cases import TRAINER, step
+from tests.equality.deaths import Deaths
 from tests.equality.sides import both
-from tests.equality.test_kills import Deaths
 
 WORK_S = 0.008  # a sample takes as long as a small read over a network; torch's side need not wait
 BATCH_SIZE = 4
@@ -39,7 +39,7 @@ HISTORY: list[int] = []
 class Base(Dataset):
     """A function of the index, after some waiting."""
 
-    num_samples = 140
+    num_samples = 120
     work_s = 0.0
 
     def __len__(self):
@@ -428,6 +428,7 @@ def one_epoch(loader):
         step()
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_one_chain_spread_over_three_slots_equals_torch(kind):
     check(kind, one_epoch)
@@ -439,6 +440,7 @@ TWO_CHAINS = [
 ]  # fmt: skip
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("kind", TWO_CHAINS, ids=lambda kind: kind.__name__)
 def test_two_chains_spread_over_three_slots_equal_torch(kind):
     check(kind, one_epoch, chains=2, shuffle=True, worker_init_fn=init)
@@ -535,7 +537,7 @@ class Mortal(Base):
 
 
 def test_kills_while_work_is_spread(tmp_path):
-    deaths = Deaths(tmp_path, {90: 1, 101: 2, 120: 1})
+    deaths = Deaths(tmp_path, {90: 1, 101: 2, 110: 1})
     check(lambda: Mortal(deaths), one_epoch, plain_dataset=lambda: Mortal(Deaths(tmp_path, {})))
     assert deaths.count() == 4
 

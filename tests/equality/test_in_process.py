@@ -27,6 +27,7 @@ from stoker.clock import thread_cpu_s
 from stoker.config import Settings
 from stoker.intercept import run as this_run
 from stoker.spare import iterator as spare
+from tests.conftest import templates
 from tests.equality.cases import DRAWS, SAMPLERS, step
 from tests.equality.sides import QUIET, assert_equal, both, installed, play
 
@@ -37,8 +38,11 @@ NUM_SAMPLES = 80
 CACHED = 8  # samples
 
 
+is_hurried = False  # on torch's side nothing is to be gained by work
+
+
 def work(seconds: float) -> None:
-    end_s = thread_cpu_s() + seconds
+    end_s = thread_cpu_s() + (0.0 if is_hurried else seconds)
     while thread_cpu_s() < end_s:
         pass
 
@@ -48,7 +52,7 @@ def environment() -> str:
 
 
 def hashed() -> int:
-    """Alike in all forks; on other machines (tests/away) only of a process that began with a seed."""
+    """Alike in all forks; on other machines only of a process that began with a seed."""
     return 0 if "PYTHONHASHSEED" in os.environ else hash("a str")
 
 
@@ -106,10 +110,12 @@ def check(
     plain_run: Any = None,
 ) -> None:
     """Both sides yield the same, and the loader stays for that reason, or goes; None: whatever."""
-    plain = play(make_loader, plain_run or run, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(globals(), "is_hurried", True)
+        plain = play(make_loader, plain_run or run, 0)
     with installed(settings):
         ours = play(make_loader, run, 0)
-        reasons = [record.reasons for record in this_run.recorder()._loaders.values()]
+        reasons = [record.reasons for record in this_run.recorder()._loaders]
     assert_equal(plain, ours)
     for told in reasons if why is not None else ():
         assert (told == []) if not why else (why in told[0]), reasons
@@ -118,6 +124,22 @@ def check(
 # -- mapped files ---------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module", autouse=True)
+def num_away():
+    """Batches that other machines made for the tests that may use them."""
+    seen = []
+    yield seen
+    assert not seen or sum(seen) > 0
+
+
+@pytest.fixture(autouse=True)
+def note_num_away(num_away, places):
+    yield
+    if places is not None:
+        num_away.append(places.num_away)
+
+
+@pytest.mark.few(1)
 @pytest.mark.parametrize("is_written", [False, True], ids=["read", "written"])
 def test_samples_of_a_mapped_file_are_made_ahead_until_somebody_writes_to_it(tmp_path, is_written):
     file = tmp_path / "tokens"
@@ -137,15 +159,31 @@ def test_samples_of_a_mapped_file_are_made_ahead_until_somebody_writes_to_it(tmp
     check(make_over_file, run, why="the training loop changes its state" if is_written else "")
 
 
+# -- memory -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", [0, 3], ids=["at first", "meanwhile"])
+def test_processes_end_where_a_second_copy_of_memory_does_not_fit(monkeypatch, when):
+    """When it is asked for the `when`-th time; tests/process/test_memory.py has a real limit."""
+    asked = itertools.count()
+    short = lambda: "a second copy would not fit" if next(asked) >= when else ""  # noqa: E731
+    monkeypatch.setattr(spare, "why_no_second_copy", short)
+    monkeypatch.setattr(spare, "LOOK_AT_MEMORY_EVERY_S", 0.0)
+    check(make, epochs, why="a second copy")
+    assert next(asked) > when
+
+
 # -- made ahead --------------------------------------------------------------------------------
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", [{}, {"drop_last": True, "batch_size": 6},
                                  {"shuffle": True}], ids=str)  # fmt: skip
 def test_samples_that_draw_nothing_are_made_ahead(how):
     check(partial(make, **how), partial(epochs, num=2, after=lambda loader, k: step()))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("draws", "shuffle"), [("random", True), ("numpy", False), ("torch", True), ("some", False)]
 )
@@ -164,6 +202,7 @@ def test_a_loop_that_draws_now_and_then_costs_a_guess_each_time():
     check(partial(make, more=more), partial(epochs, after=draws_each_ninth))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("sampler", ["shuffle", "replacement", "weighted", "distributed"])
 def test_samplers_that_may_be_asked_ahead(sampler):
     def made(num_workers):
@@ -206,6 +245,7 @@ def test_batches_are_ordinary_tensors_of_their_own():
     check(make, run)
 
 
+@pytest.mark.away_by_default
 def test_no_grad_holds_in_the_samples_too():
     def run(loader):
         with torch.no_grad():
@@ -259,6 +299,7 @@ HERE = {
 PID = os.getpid()
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("kind", HERE)
 def test_what_only_the_trainer_may_make_is_made_here(kind):
     more, why = HERE[kind]
@@ -298,6 +339,7 @@ def test_where_no_process_can_be_started_the_loop_goes_on(monkeypatch):
     check(make, epochs, why="no process can be started")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_now_and_then_a_batch_is_made_here_as_well(num_threads, monkeypatch):
     monkeypatch.setattr(spare, "AUDIT_EVERY", 5)
@@ -317,6 +359,7 @@ def test_samples_and_loop_that_both_draw():
           why="and so does the training loop")  # fmt: skip
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("sampler", ["eager", "lazy", "subset"])
 def test_samplers_that_may_not_be_asked_ahead(sampler):
     def made(num_workers):
@@ -339,6 +382,7 @@ IN_THE_SECOND_EPOCH = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("surprise", IN_THE_SECOND_EPOCH)
 def test_a_later_epoch_begins_with_the_processes_and_a_surprise_ends_them(surprise, monkeypatch):
     more, why = IN_THE_SECOND_EPOCH[surprise]
@@ -464,6 +508,7 @@ SURPRISES = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", ["draws", "moves", "prints", "writes"])
 def test_samples_that_change_their_ways_in_mid_epoch(kind, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
@@ -496,6 +541,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_loop_that_changes_what_samples_depend_on(change, monkeypatch):
     def run(loader):
@@ -510,18 +556,15 @@ def test_a_loop_that_changes_what_samples_depend_on(change, monkeypatch):
     check(make, run, why="the training loop changes its state")
 
 
-def children() -> set[int]:
-    task = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
-    return set(map(int, task.split()))
-
-
 def grandchildren() -> list[int]:
     found = []
-    for child in children():
+    for child in templates():
         found += map(int, Path(f"/proc/{child}/task/{child}/children").read_text().split())
     return found
 
 
+@pytest.mark.few(1)
+@pytest.mark.here
 @pytest.mark.parametrize("draws", ["none", "torch"])
 def test_processes_that_are_killed_change_nothing(draws):
     def run(loader, kills):
@@ -539,6 +582,7 @@ def test_processes_that_are_killed_change_nothing(draws):
           why="died")  # fmt: skip
 
 
+@pytest.mark.here
 def test_processes_that_hang_are_given_up(monkeypatch):
     monkeypatch.setattr(spare, "PATIENCE_S", 0.5)
 
@@ -552,13 +596,14 @@ def test_processes_that_hang_are_given_up(monkeypatch):
     check(make, partial(run, stops=True), plain_run=partial(run, stops=False), why="took more than")
 
 
+@pytest.mark.here
 def test_the_processes_end_with_their_iterator():
     gc.disable()  # they do not wait for a collection
     try:
         with installed():
             iterator = iter(make(0))
             batches = [next(iterator) for _ in range(6)]
-            (template,) = children()
+            (template,) = templates()
             pidfd = os.pidfd_open(template)
             del iterator
             ended = select.poll()
@@ -582,6 +627,7 @@ def test_the_line_names_chains_and_the_gain(capfd):
     assert "num_workers=0: its state moves; --chains 2 would make this loop about" in lines[0]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("chains", ["1", "3"])
 def test_chains_gives_a_loader_workers(chains):
     def made(num_workers):

@@ -19,10 +19,8 @@ import torch
 from torch.utils.data import (
     ChainDataset,
     DataLoader,
-    IterableDataset,
     IterDataPipe,
     MapDataPipe,
-    get_worker_info,
 )
 from torch.utils.data.datapipes.iter import IterableWrapper
 from torch.utils.data.datapipes.map import SequenceWrapper
@@ -30,51 +28,8 @@ from torch.utils.data.datapipes.map import SequenceWrapper
 from stoker.config import Settings
 from tests.equality.cases import DRAWS, step
 from tests.equality.deaths import Deaths
+from tests.equality.shards import SHARDS, Shards
 from tests.equality.sides import both, installed, is_ours
-
-SHARDS = {
-    "even": (8, 8, 8, 8, 8),
-    "uneven": (13, 2, 9, 0, 5),
-    "first is empty": (0, 7, 3, 4, 1),
-    "all but the last are empty": (0, 0, 0, 0, 11),
-    "all are empty": (0, 0, 0, 0, 0),
-    "one long": (2, 31, 1, 3, 0),
-    "long": (40, 40, 40, 40, 40),
-}
-
-
-class Shards(IterableDataset):
-    """Worker w gives the samples of shard w, w + W, ..., and what the dataset has lived through."""
-
-    def __init__(self, lengths: tuple[int, ...], draws: str = "all", buffer: int = 3) -> None:
-        self.lengths, self.draw, self.buffer = lengths, DRAWS[draws], buffer
-        self.own = np.random.default_rng(5)
-        self.num_given, self.epoch, self.num_begun = 0, 0, 0
-
-    def __iter__(self) -> Iterator[Any]:
-        self.num_begun += 1
-        info = get_worker_info()
-        w, num = (0, 1) if info is None else (info.id, info.num_workers)
-        mine = (
-            (shard, k)
-            for shard in range(w, len(self.lengths), num)
-            for k in range(self.lengths[shard])
-        )
-        for shard, k in self.shuffled(mine):
-            self.num_given += 1
-            drawn = self.draw(self)
-            yield torch.tensor([shard, k, self.num_given, self.num_begun, self.epoch, *drawn])
-
-    def shuffled(self, samples: Iterator[Any]) -> Iterator[Any]:
-        """A shuffle buffer, which holds samples back and draws by `random`."""
-        held = list(itertools.islice(samples, self.buffer))
-        for sample in samples:
-            k = random.randrange(len(held)) if held else 0
-            if held:
-                held[k], sample = sample, held[k]
-            yield sample
-        random.shuffle(held)
-        yield from held
 
 
 def make(num_workers: int, shards: str = "uneven", draws: str = "all", **how: Any) -> DataLoader:
@@ -102,12 +57,14 @@ def test_shards_of_any_length(shards, workers, persistent):
 
 @pytest.mark.parametrize("persistent", [False, True], ids=["", "persistent"])
 @pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.away_by_default
 def test_an_epoch_that_is_broken_off(workers, persistent):
     """Long shards: how far torch's own workers run ahead of a break is a race where one ends."""
     made = partial(make, shards="long", persistent_workers=persistent)
     both(made, partial(three_epochs, stop_second_after=4), workers=workers)
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("batch_size", [1, 3, 100, None])
 @pytest.mark.parametrize("prefetch", [1, 3])
@@ -253,6 +210,7 @@ class Mortal(Shards):
             yield sample
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("persistent", [False, True], ids=["", "persistent"])
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize(
@@ -271,6 +229,7 @@ def test_a_killed_worker_is_replayed(tmp_path, schedule, workers, persistent):
     assert any(tmp_path.iterdir()), "nobody died: tests nothing"
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("persistent", [False, True], ids=["", "persistent"])
 @pytest.mark.parametrize("after", [0, 3, 8])
 def test_workers_that_the_trainer_kills_are_replayed(after, persistent):

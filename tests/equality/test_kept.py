@@ -47,6 +47,7 @@ def loader_of(shape, num_workers, num_samples=16, **kwargs):
         del FORMS["kept"]
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_a_list_of_a_loader_stays_as_it_was(shape, settings):
@@ -60,6 +61,7 @@ def test_a_list_of_a_loader_stays_as_it_was(shape, settings):
     both(partial(loader_of, shape), run, settings=settings)
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("part", [0, 1], ids=["images", "labels"])
 @pytest.mark.parametrize("persistent", [False, True])
@@ -99,6 +101,7 @@ KEPT_ALONE = {
 }
 
 
+@pytest.mark.few(10)
 @pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
 @pytest.mark.parametrize("keep", KEPT_ALONE.values(), ids=KEPT_ALONE)
 def test_what_is_kept_of_a_dropped_batch_stays_as_it_was(keep):
@@ -149,6 +152,7 @@ def test_what_a_reference_cycle_keeps_stays_as_it_was():
     both(partial(loader_of, SHAPES["200 KB"]), run)
 
 
+@pytest.mark.away_by_default
 def test_tensors_outlive_their_loader_and_its_patches():
     with installed():
         kept = [batch for _ in range(2) for batch in loader_of(SHAPES["200 KB"], 2)]

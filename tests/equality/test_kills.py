@@ -6,16 +6,19 @@ Deaths are scheduled (deaths.py), or the trainer kills a worker after a batch of
 import itertools
 import os
 import random
+import select
 import signal
+import time
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from stoker.config import Settings
 from stoker.report.digest import batch_sha256
+from stoker.scheduler import history, state
 from tests.equality.cases import Case, Samples, make_loader, step, three_epochs
 from tests.equality.deaths import Deaths
 from tests.equality.sides import QUIET, both, installed
@@ -108,17 +111,47 @@ def check(kind, deaths, *, workers=2, persistent=False, settings=QUIET, epochs=2
     assert deaths.count() == sum(deaths.schedule.values()), "not everyone died: tests nothing"
 
 
+@pytest.mark.cover(1)
+@pytest.mark.away_by_default
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_worker_that_is_killed_once_changes_nothing(tmp_path, kind, persistent):
     check(kind, Deaths(tmp_path, {7: 1}), persistent=persistent)
 
 
+class SlowFirstWorker(Samples):
+    """So that the loop waits for worker 0 while all that is to be heard comes from worker 1."""
+
+    def __getitem__(self, index):
+        if get_worker_info().id == 0:
+            time.sleep(0.05)
+        return super().__getitem__(index)
+
+
+@pytest.mark.here  # elsewhere a chain's first worker here is started, too
+def test_a_death_that_is_told_twice_costs_one_worker():
+    """By its socket's end, behind a batch that nobody has read, and by the template."""
+    with installed(QUIET):
+        iterator = iter(DataLoader(SlowFirstWorker(48, draws="none"), 3, num_workers=2))
+        next(iterator), next(iterator)
+        answer = select.poll()
+        answer.register(iterator._driver._channels[1], select.POLLIN)
+        assert answer.poll(30_000)
+        victim = iterator._workers[1]
+        os.kill(victim.pid, signal.SIGKILL)
+        victim.join(30)
+        assert len(list(iterator)) == 14
+    assert iterator._driver.state.num_lost == 1
+    assert iterator._driver.stats.num_started == 3
+
+
+@pytest.mark.few(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_deaths_change_nothing(tmp_path, kind):
     check(kind, Deaths(tmp_path, {0: 2, 5: 1, 13: 2, 20: 1, 31: 1, 47: 2}), workers=3)
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("kind", ["portable", "own generator"])
 @pytest.mark.parametrize("chains", ["script", "7"])
 @pytest.mark.parametrize("workers", [1, 5])
@@ -136,6 +169,7 @@ def test_every_way_to_die_is_replaced(tmp_path, number):
     check("own generator", Deaths(tmp_path, {9: 1}, number))
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("prefetch", [1, 4])
 @pytest.mark.parametrize("kind", ["portable", "own generator"])
 def test_deaths_with_little_and_much_in_flight(tmp_path, kind, prefetch):
@@ -175,6 +209,8 @@ def kill(worker):
     os.kill(worker.pid, signal.SIGKILL)
 
 
+@pytest.mark.here  # a pid of another machine is nothing to kill
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("draws", ["some", "all"])
 @pytest.mark.parametrize("victims", [[0], [1, 2], [0, 1, 2]], ids=str)
@@ -252,6 +288,64 @@ def test_the_third_death_on_a_task_is_told_as_torch_tells_it(tmp_path, kind):
     told = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
     assert "8, 9, 10, 11" in told, told
     assert deaths.count() == 3
+
+
+class DiesWhileReplayed(Samples):
+    """Whoever asks again for a sample that its chain had made before dies, `num_deaths` times a
+    chain: between a worker's death and the moment at which its replacement has caught up."""
+
+    def __init__(self, folder, num_deaths):
+        super().__init__(48, "all")
+        self.folder, self.num_deaths, self.mine = folder, num_deaths, set()
+
+    def __getitem__(self, index):
+        sample = super().__getitem__(index)
+        made = self.folder / f"made-{index}"
+        if made.exists() and index not in self.mine:
+            chain = get_worker_info().id
+            Deaths(self.folder, {f"chain-{chain}": self.num_deaths}).maybe(f"chain-{chain}")
+        elif self.num_deaths:
+            made.touch()
+        self.mine.add(index)
+        return sample
+
+
+def killed_twice(loader, kills):
+    iterator = iter(loader)
+    for k, batch in enumerate(iterator):
+        yield batch
+        if kills and k in (6, 7):
+            kill(iterator._workers[k % 2])
+
+
+def num_killed(folder):
+    return len(list(folder.glob("chain-*")))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_twelve_deaths_while_chains_are_replayed_change_nothing(tmp_path, persistent, monkeypatch):
+    monkeypatch.setattr(history, "MAX_PAUSE_S", 0.1)  # between the deaths of a chain
+
+    def make(num_workers, num_deaths=6):
+        return DataLoader(
+            DiesWhileReplayed(tmp_path, num_deaths), 2, num_workers=num_workers,
+            persistent_workers=persistent,
+        )  # fmt: skip
+
+    both(
+        make, partial(killed_twice, kills=True), plain_run=partial(killed_twice, kills=False),
+        plain_loader=partial(make, num_deaths=0),
+    )  # fmt: skip
+    assert num_killed(tmp_path) == 12
+
+
+def test_a_chain_that_always_dies_while_it_is_replayed_ends_in_torchs_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(state, "MAX_IN_VAIN", 4)
+    with installed():
+        loader = DataLoader(DiesWhileReplayed(tmp_path, 99), 2, num_workers=2)
+        with pytest.raises(RuntimeError, match="is killed by signal: Killed") as caught:
+            list(killed_twice(loader, kills=True))
+    assert "4 times before it gave any batch" in caught.value.__notes__[0]
 
 
 def test_two_tasks_that_each_kill_twice_go_through(tmp_path):

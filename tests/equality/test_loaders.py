@@ -194,6 +194,7 @@ def test_an_empty_loader():
     check(run=run, sampler=[], batch_size=2)
 
 
+@pytest.mark.away_by_default
 def test_iterating_from_inside_a_generator_that_is_dropped():
     def run(loader):
         def endless():

@@ -51,6 +51,7 @@ def test_validation_in_the_middle_of_training(make):
     both(make, run)
 
 
+@pytest.mark.away_by_default
 def test_zip(make):
     def run(loaders):
         for _ in range(2):

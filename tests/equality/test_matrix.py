@@ -6,19 +6,9 @@ from functools import partial
 import pytest
 
 from stoker.config import Settings
-from tests.equality.cases import AXES, Case, make_loader, pairwise, three_epochs
+from tests.equality.cases import AXES, Case, check, make_loader, pairwise, three_epochs
 from tests.equality.forms import FORMS
 from tests.equality.sides import both
-
-
-def check(case: Case) -> None:
-    both(
-        partial(make_loader, case),
-        partial(three_epochs, change=case.change),
-        workers=case.workers,
-        settings=Settings(chains=case.chains, quiet=True),
-    )
-
 
 WITHOUT_FORM = {name: values for name, values in AXES.items() if name != "form"}
 PAIRS = [
@@ -27,11 +17,19 @@ PAIRS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def other_machines_made_batches(places):
+    yield
+    assert places is None or places.num_away > 0, places.said
+
+
+@pytest.mark.away_by_default
 @pytest.mark.parametrize("case", PAIRS, ids=str)
 def test_batches_and_trainer_randomness_are_those_of_torch(case):
     check(case)
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("persistent", [False, True], ids=["forked anew", "persistent"])
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_batch_arrives_as_from_torch(form, persistent):

@@ -233,6 +233,7 @@ def num_made(kind: Callable[[Path | None], Any], log: Path, **how: Any) -> int:
     return log.stat().st_size
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", GOES_ON)
 def test_a_replacement_goes_on_from_the_saved_state(kind, tmp_path):
     more = num_made(kind, tmp_path / "log") - NUM_SAMPLES
@@ -240,11 +241,13 @@ def test_a_replacement_goes_on_from_the_saved_state(kind, tmp_path):
     assert 0 < more < 2 * KILLED_AFTER
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("kind", STARTS_AGAIN)
 def test_a_state_that_does_not_bring_back_everything_is_not_gone_on_from(kind, tmp_path):
     assert num_made(kind, tmp_path / "log") >= NUM_SAMPLES + BATCH_SIZE * KILLED_AFTER
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("is_shuffled", [False, True])
 def test_hugging_faces_datasets(is_shuffled, tmp_path):
     """Their state is all there is, but for a shuffle buffer's."""
@@ -263,6 +266,7 @@ def test_hugging_faces_datasets(is_shuffled, tmp_path):
     assert (more >= BATCH_SIZE * KILLED_AFTER) == is_shuffled
 
 
+@pytest.mark.away_by_default
 @pytest.mark.parametrize("kind", [Saving, LosesItsBuffer])
 def test_many_deaths(kind, tmp_path):
     num_made(kind, tmp_path / "log", after=(1, 7, 8, 30, 52))

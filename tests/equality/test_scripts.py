@@ -84,6 +84,7 @@ def test_every_script_stands_in_the_table():
     assert sorted(file.stem for file in FOLDER.glob("*.py")) == sorted(CORPUS)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", CORPUS)
 def test_a_script_gets_the_same_batches_and_prints_the_same_losses(name, training_data, tmp_path):
     script = CORPUS[name]
@@ -102,6 +103,7 @@ def test_a_script_gets_the_same_batches_and_prints_the_same_losses(name, trainin
     assert not script.plainly or saved(tmp_path / "plain") == saved(tmp_path / "torch")
 
 
+@pytest.mark.full
 def test_two_ranks_get_the_same_batches_and_print_the_same_losses(training_data, tmp_path):
     pytest.importorskip("torchvision")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]

@@ -30,6 +30,7 @@ def story(iterate, make_sampler, num_taken=None):
     return told, torch.rand(2).tolist(), torch.rand(2, generator=generator).tolist()
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("num_taken", [None, 0, 1, 17])
 @pytest.mark.parametrize("has_generator", [False, True])
 @pytest.mark.parametrize(

@@ -17,10 +17,9 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from stoker.cluster import spawned
 from tests.equality.cases import draw_all, step
+from tests.equality.shards import SHARDS, Shards
 from tests.equality.sides import both, installed
-from tests.equality.test_iterables import SHARDS, Shards
 
-pytestmark = pytest.mark.slow
 METHODS = ["spawn", "forkserver"]
 
 
@@ -82,6 +81,7 @@ def epochs(loader: DataLoader, num: int = 2) -> Iterator[Any]:
         loader.dataset.scale = 7.0  # workers that live on do not see it
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("method", "persistent"), [("spawn", True), ("forkserver", False)])
 def test_batches_and_trainer_randomness_are_those_of_torch(method, persistent):
     both(partial(make, method=method, persistent_workers=persistent), epochs)
@@ -95,6 +95,17 @@ def test_iterables():
     both(made, epochs)
 
 
+def nothing(samples: list[Any]) -> None:
+    """A collate_fn that drops what is bad, and all of it is."""
+
+
+def test_batches_that_are_none():
+    loader = make(1, "spawn", collate_fn=nothing)
+    with installed():
+        assert list(loader) == [None] * len(loader)
+
+
+@pytest.mark.full
 def test_large_batches_lie_where_the_worker_wrote_them():
     def run(loader):
         iterator = iter(loader)
@@ -117,12 +128,14 @@ def killed(loader: DataLoader, kills: bool) -> Iterator[Any]:
             os.kill(iterator._workers[0].pid, signal.SIGKILL)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_killed_worker_is_replaced_from_what_the_dataset_was_at_iter(method):
     made = partial(make, method=method, batch_size=1, prefetch_factor=1)
     both(made, partial(killed, kills=True), plain_run=partial(killed, kills=False))
 
 
+@pytest.mark.full
 def test_an_iterable_of_a_killed_worker_is_fetched_again():
     def made(num_workers):
         return make(num_workers, "forkserver", Shards(SHARDS["even"], "random"), shuffle=False,
@@ -169,6 +182,7 @@ class Unpicklable(Plain):
         self.function = lambda x: x
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("method", METHODS)
 def test_what_cannot_be_pickled_is_told_as_torch_tells_it(method):
     def run(loader):
@@ -201,6 +215,7 @@ def state_of_the_third(make):
     yield from loader
 
 
+@pytest.mark.few(1)
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
 @pytest.mark.parametrize("method", METHODS)
 def test_a_spawned_worker_tells_the_same_states(method):

@@ -17,6 +17,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from stoker.config import Settings
 from stoker.intercept import run
 from stoker.report.digest import batch_sha256
+from stoker.scheduler import state
 from tests.equality.sides import QUIET, installed, is_ours, seed_trainer
 from tests.equality.stateful import (
     DATASETS,
@@ -39,6 +40,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWa
 # -- states in an epoch --------------------------------------------------------------------------
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("kind", DATASETS)
@@ -56,18 +58,21 @@ def test_an_end_that_no_short_batch_foretells_shows_in_the_state_when_its_turn_c
     both(epochs_with_states, partial(loader_of, kind, num_samples=36), is_ragged=True)
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("kind", DATASETS)
 def test_the_state_is_torchdatas_whatever_the_number_of_workers(kind, workers):
     both(epochs_with_states, partial(loader_of, kind, workers=workers), is_ragged=kind in STREAMS)
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("kind", ["plain", "telling"])
 def test_the_state_of_every_sampler_is_torchdatas(kind, order):
     both(epochs_with_states, partial(loader_of, kind, order, num_samples=30))
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("every", [0, None, 2, 7, 50])
 @pytest.mark.parametrize("kind", ["telling", "walks"])
 def test_the_state_is_torchdatas_however_rarely_it_is_taken(kind, every):
@@ -81,6 +86,7 @@ def test_the_state_is_torchdatas_however_rarely_it_is_taken(kind, every):
 # -- going on ------------------------------------------------------------------------------------
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("kind", DATASETS)
 def test_a_loader_that_is_resumed_goes_on_as_torchdatas_would(kind, every):
@@ -91,6 +97,7 @@ def test_a_loader_that_is_resumed_goes_on_as_torchdatas_would(kind, every):
     )
 
 
+@pytest.mark.away_by_default
 @pytest.mark.parametrize("order", ORDERS)
 def test_every_sampler_is_resumed_as_by_torchdata(order):
     both(resumed, partial(loader_of, "telling", order, num_samples=30))
@@ -117,6 +124,7 @@ def the_rest(make, state):
     return [batch_sha256(batch) for epoch in range(2) for batch in loader]
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("num_batches", [1, 4, 1000])
 @pytest.mark.parametrize("kind", DATASETS)
 def test_a_state_that_either_saved_is_good_for_the_other(kind, num_batches):
@@ -138,7 +146,7 @@ def test_batches_that_are_only_passed_by_are_not_counted(workers, capsys):
         loader = make()
         loader.load_state_dict(state)
         rest = list(loader)
-        records = list(run.recorder()._loaders.values())
+        records = list(run.recorder()._loaders)
         del loader
     assert [record.num_batches for record in records] == [len(rest)]
     assert "without asking" not in capsys.readouterr().err
@@ -184,6 +192,7 @@ def breaks_off(make):
                 break
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("kind", DATASETS)
 @pytest.mark.parametrize("loop", [asks_first, loads_its_end, loads_nothing, breaks_off])
@@ -298,6 +307,7 @@ def kills(make, at=(1, 4)):
         yield loader.state_dict()
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("every", [1, 7])
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("kind", DATASETS)
@@ -345,7 +355,8 @@ def always_dies(worker_id):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_worker_that_always_dies_at_its_start_is_told_in_torchs_words():
+def test_a_worker_that_always_dies_at_its_start_is_told_in_torchs_words(monkeypatch):
+    monkeypatch.setattr(state, "MAX_IN_VAIN", 3)  # each is started later than the one before
     with installed(QUIET), pytest.raises(RuntimeError, match="is killed by signal: Killed"):
         iter(loader_of("telling", worker_init_fn=always_dies))
 

@@ -139,6 +139,7 @@ def test_batches_arrive_while_the_script_makes_its_tensors_on_another_device():
     both(partial(make, "and label"), run)
 
 
+@pytest.mark.away_by_default
 def test_a_large_batch_born_elsewhere_arrives_whole(library):
     both(partial(make, "image", collate_fn=born_elsewhere), iter)
 

@@ -374,4 +374,20 @@ def test_a_known_wrapper_of_torchs_iterator_is_taken_over_and_its_heirs_are_not(
 
 
 def records():
-    return list(run.recorder()._loaders.values())
+    return list(run.recorder()._loaders)
+
+
+def test_loaders_of_two_classes_at_one_place_are_two_rows():
+    """A training function gets one after the other; only the first is taken over."""
+
+    class Own(DataLoader):
+        def _get_iterator(self):
+            return super()._get_iterator()
+
+    with installed():
+        for kind in (DataLoader, Own):
+            loader = kind(range(12), 3, num_workers=1)
+            assert len(list(loader)) == 4
+            del loader
+        rows = [(row.offloaded, row.num_batches) for row in run.recorder()._loaders]
+    assert rows == [(True, 4), (False, 4)]

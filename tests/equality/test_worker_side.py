@@ -91,6 +91,7 @@ def nested():
     return [x.item() for x in DataLoader(list(range(3)))]
 
 
+@pytest.mark.few(18)
 @pytest.mark.parametrize("chains", ["script", "7"])
 @pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
 def test_a_worker_cannot_tell(question, chains):

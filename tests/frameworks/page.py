@@ -15,7 +15,7 @@ from tests.frameworks.sides import Case
 
 PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
 BLOCK = re.compile(
-    r"(<!-- compatibility: begin; written by scripts/test tests/frameworks "
+    r"(<!-- compatibility: begin; written by scripts/test --full tests/frameworks "
     r"--write-compatibility, do not edit -->\n)(.*?)(<!-- compatibility: end -->)",
     re.DOTALL,
 )

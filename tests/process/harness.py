@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,23 +77,24 @@ class Running:
     def read(self, name: str) -> str:
         return (self.folder / name).read_text(errors="replace")
 
-    def finish(self) -> "Finished":
+    def finish(self, but: Collection[int] = ()) -> "Finished":
+        """but: pids of processes that may stay, and are not waited for."""
         try:
             returncode = self.process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self.signal(signal.SIGABRT)
             raise AssertionError(f"does not end; stderr: {self.read('stderr')}") from None
-        leftovers = self.leftovers(GONE_WITHIN_S)
+        leftovers = self.leftovers(GONE_WITHIN_S, but)
         report = self.folder / "report.json"
         return Finished(
             returncode, self.read("stdout"), self.read("stderr"), leftovers, self.folder,
             json.loads(report.read_text()) if report.exists() and report.stat().st_size else None,
         )  # fmt: skip
 
-    def leftovers(self, within_s: float) -> dict[int, str]:
+    def leftovers(self, within_s: float, but: Collection[int] = ()) -> dict[int, str]:
         """Processes of the command that are still there so long after now."""
-        wait_until_gone(frozenset(marked(self.mark)), within_s)
-        return marked(self.mark)
+        wait_until_gone(frozenset(marked(self.mark)) - frozenset(but), within_s)
+        return {pid: what for pid, what in marked(self.mark).items() if pid not in but}
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,7 @@ def started(
     cwd: Path = SCRIPTS,
     stdin: bytes | None = b"",
     preexec: Callable[[], object] | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> Iterator[Running]:
     """Start a command; at the end kill whatever carries its mark. stdin=None leaves a pipe open."""
     mark = uuid.uuid4().hex
@@ -173,7 +175,7 @@ def started(
             stdin=subprocess.PIPE if stdin is None else given,
             stdout=out,
             stderr=err,
-            pass_fds=[write_fd],
+            pass_fds=[write_fd, *pass_fds],
             start_new_session=True,
             preexec_fn=preexec,
         )

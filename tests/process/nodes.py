@@ -5,23 +5,16 @@ a folder of its own. Nothing is asked of any other Ray here, and nothing is left
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
+from tests.needs import RAY
 
-from tests.process.test_deploy import (
-    RAY,
-    TIMEOUT_S,
-    free_port,
-    processes_with,
-    run_script,
-    wait_for_line,
-)
-
-NEEDS_RAY = pytest.mark.skipif(not RAY.exists(), reason="ray is not installed")
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+TIMEOUT_S = 120.0  # of anything here; Ray starts in 5 s, twice
 
 
 @dataclass
@@ -128,3 +121,41 @@ def ray_of(*cpus: int, **environ: str) -> Iterator[Nodes]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         subprocess.run(["rm", "-rf", str(home)], check=True)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def processes_with(what: str) -> list[int]:
+    """Of all on this machine, those whose command line has these words."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and what in (entry / "cmdline").read_text():
+                found.append(int(entry.name))
+        except OSError:  # it has ended since
+            continue
+    return found
+
+
+def wait_for_line(process: subprocess.Popen[str], words: str) -> None:
+    """Reads the process's output until the words were said. Ray's own --block comes last."""
+    assert process.stdout is not None
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if words in line:
+            return
+    raise AssertionError("".join(seen))
+
+
+def run_script(script: str, *words: str, env: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [DEPLOY / script, *words],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )

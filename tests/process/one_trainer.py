@@ -12,13 +12,13 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch.utils.data import Dataset, _DatasetKind, default_collate
 
-from stoker.cluster.processes import HOST, start_host
+from stoker.cluster.processes import start_host
 from stoker.plane.auth import Pass, admit, make_token
 from stoker.plane.link import BEAT_S, Link, Message, Word
 from stoker.plane.relay import _NUM_PARTS, _PART
@@ -28,6 +28,7 @@ from stoker.wire.batch_codec import dumps
 from stoker.wire.channel import ConnectionLost
 from stoker.wire.frame import HEADER, Flag, Header, Kind, pack, pack_begin, unpack
 from stoker.worker.job import Job
+from tests.process.warm_hosts import RUN, Forked, WarmHosts
 
 PATIENCE_S = 60.0
 
@@ -36,7 +37,7 @@ PATIENCE_S = 60.0
 class Host:
     """What the test knows of a host. said: its words, but for what is counted elsewhere."""
 
-    process: "subprocess.Popen[bytes]"
+    process: "subprocess.Popen[bytes] | Forked"
     link: Link
     node: str
     said: list[tuple[int, int, bytes]] = field(default_factory=list)
@@ -108,9 +109,10 @@ def packed(dataset: Dataset[Any], num_chains: int = 2, seed: int = 1) -> Packed:
 
 class OneTrainer:
     """See the module. gives: whether a part is sent when a host asks for it; at_each_turn: what else
-    the test does while it waits."""
+    the test does while it waits; warm: forks the hosts, which are else started."""
 
-    def __init__(self, is_tls: bool = False) -> None:
+    def __init__(self, is_tls: bool = False, warm: WarmHosts | None = None) -> None:
+        self.warm = warm
         self.token = make_token()
         self.listening = socket.create_server(("127.0.0.1", 0))
         certificate, self.context = "", None
@@ -124,11 +126,11 @@ class OneTrainer:
         self.at_each_turn: Callable[[], object] = lambda: None
         self._spoke_s = 0.0
 
-    def start_hosts(self, num: int, node: str = "a node", what: Sequence[str] = HOST) -> list[Host]:
+    def start_hosts(self, num: int, node: str = "a node", code: str = RUN) -> list[Host]:
         seed = os.environ.get("PYTHONHASHSEED")
         way = {**self.way._asdict(), "token": self.token.hex(), "hash_seed": seed, "node": node}
         words = {**way, "is_bound": True}
-        started = [start_host({**words, "name": str(k)}, what) for k in range(num)]
+        started = [self._start_host({**words, "name": str(k)}, code) for k in range(num)]
         hosts: dict[int, Host] = {}
         while len(hosts) < num:
             self.turn()
@@ -146,6 +148,11 @@ class OneTrainer:
             for number, job in self.jobs.items():
                 host.link.send(Word.JOB, number, job.manifest)
         return [hosts[process.pid] for process in started]
+
+    def _start_host(self, way: dict[str, Any], code: str) -> "subprocess.Popen[bytes] | Forked":
+        if self.warm is not None:
+            return self.warm.start(way, code)
+        return start_host(way, ("-P", "-c", code))
 
     def announce(self, number: int, job: Packed, *hosts: Host) -> None:
         self.jobs[number] = job
@@ -230,17 +237,22 @@ class OneTrainer:
             assert host.process.stdin is not None
             with contextlib.suppress(OSError):
                 host.process.stdin.close()
+        for host in self.hosts:  # each takes a moment
             try:
                 host.process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
                 host.process.kill()
                 host.process.wait()
+            if isinstance(host.process, Forked):
+                host.process.close()
         self.listening.close()
 
 
 @contextlib.contextmanager
-def one_trainer(num_hosts: int, is_tls: bool = False) -> Iterator[OneTrainer]:
-    made = OneTrainer(is_tls)
+def one_trainer(
+    num_hosts: int, is_tls: bool = False, warm: WarmHosts | None = None
+) -> Iterator[OneTrainer]:
+    made = OneTrainer(is_tls, warm)
     try:
         made.start_hosts(num_hosts)
         yield made

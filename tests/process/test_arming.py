@@ -21,6 +21,7 @@ ARMED = {
 }  # fmt: skip
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("command", ARMED.values(), ids=ARMED)
 def test_python_is_armed_however_it_is_started(tmp_path, command):
     report = f"--report-json={tmp_path / 'report.json'}"
@@ -52,7 +53,7 @@ def reports_in(folder):
     }
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_spawned_children_are_armed_and_write_reports_of_their_own(tmp_path):
     report = f"--report-json={tmp_path / 'report.json'}"
     result = finished([*under_stoker(report), sys.executable, "spawner.py"], tmp_path)
@@ -64,7 +65,7 @@ def test_spawned_children_are_armed_and_write_reports_of_their_own(tmp_path):
     assert sorted(r["loaders"][0]["num_batches"] for r in reports.values()) == [4, 5, 6]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_rank_of_torchrun_writes_its_report(tmp_path):
     report = f"--report-json={tmp_path / 'report.json'}"
     command = [
@@ -104,6 +105,7 @@ def import_cost_us():
     return sum(int(own) for own, _, name in lines[1:] if name.strip().startswith("stoker"))
 
 
+@pytest.mark.xdist_group("timed")
 def test_a_process_that_never_imports_torch_pays_a_millisecond_at_most():
     costs_us = [import_cost_us()]
     while min(costs_us) > 1000 and len(costs_us) < NUM_TRIES:
@@ -117,6 +119,7 @@ def run_s(command):
     return time.perf_counter() - started_s
 
 
+@pytest.mark.xdist_group("timed")
 def test_stoker_run_costs_60_ms_at_most():
     program = [sys.executable, "-c", "pass"]
     plain_s, ours_s = [], []

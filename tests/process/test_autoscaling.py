@@ -18,13 +18,13 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import parent_of, wait_until_gone
-from tests.contract.test_engine import Engines, driven
+from tests.contract.driven import Engines, driven
+from tests.needs import NEEDS_RAY, RAY
+from tests.process.away import ORDERS, Trainer
 from tests.process.harness import started, under_stoker
-from tests.process.nodes import NEEDS_RAY, is_raylet
-from tests.process.test_away import ORDERS, Trainer
-from tests.process.test_deploy import RAY, TIMEOUT_S, free_port, processes_with, wait_for_line
+from tests.process.nodes import TIMEOUT_S, free_port, is_raylet, processes_with, wait_for_line
 
-pytestmark = [pytest.mark.slow, NEEDS_RAY]
+pytestmark = [pytest.mark.full, pytest.mark.xdist_group("cluster"), NEEDS_RAY]
 
 HEAD = "f" * 51 + "00000"  # the provider knows its head by this
 PROVIDER = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"

@@ -17,128 +17,30 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import FAILED, state_of, wait_until_gone
-from tests.process.harness import Finished, Running, marked, started, under_stoker
-
-NUM_HOSTS = 3
-AWAY = under_stoker(f"--cluster=processes:{NUM_HOSTS}")
-ORDERS = [sys.executable, "away_orders.py"]
-KINDS = ("draws", "own", "nothing", "iterable")
-LONG = ("draws:200", "own:60")  # kind and number of batches
-HANGS = ("hangs", "hangs-free")
-SIZED = "waits:800"
-NUM_BATCHES = {"draws": 60, "own": 48, "nothing": 320, "iterable": 48, "dies-free": 160}
-NUM_BATCHES |= {"hangs": 120, "hangs-free": 240}
-MIDDLE = {"draws": 16, "own": 16, "nothing": 80, "iterable": 16}
-GONE_WITHIN_S = 10.0  # of processes on machines that are asked over a network
-KNOWN_WITHIN_S = 3.0  # that a process is stopped: the epoch goes on without it
-REST_WITHIN_S = 12.0  # of four epochs at once, on a crowded machine; 1 to 3 s on an idle one
-
-
-# -- who is who --------------------------------------------------------------------------------
-
-
-def children(pid: int) -> list[int]:
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            found += [int(child) for child in (task / "children").read_text().split()]
-    return sorted(found)
-
-
-def receiver(running: Running) -> int:
-    found = [pid for pid, what in marked(running.mark).items() if "plane.receiver" in what]
-    assert len(found) == 1, marked(running.mark)
-    return found[0]
-
-
-def hosts(running: Running) -> list[int]:
-    return children(receiver(running))
-
-
-def chains_of(host: int) -> list[int]:
-    """Processes that run the dataset's code, by the forker of each job."""
-    return [chain for job in children(host) for chain in children(job)]
-
-
-def chains(running: Running) -> list[int]:
-    return [chain for host in hosts(running) for chain in chains_of(host)]
-
-
-def one_chain_of_each_job(running: Running) -> list[int]:
-    """Over all hosts: a chain of the first job, one of the second..."""
-    by_job: dict[int, list[int]] = {}
-    for host in hosts(running):
-        for number, job in enumerate(children(host)):
-            by_job.setdefault(number, []).extend(children(job))
-    return [found[0] for found in by_job.values() if found]
-
-
-# -- a script that takes orders --------------------------------------------------------------------
-
-
-class Trainer:
-    """A script under way that iterates as it is told."""
-
-    def __init__(self, running: Running) -> None:
-        self.running = running
-
-    def order(self, words: str) -> str:
-        self.running.say(words)
-        order, name = words.split()[:2]
-        return self.running.wait_for(f"{order} {name}")
-
-    def open(self, *names: str, num_hosts: int = NUM_HOSTS) -> None:
-        for name in names:
-            kind, _, num = name.partition(":")
-            self.order(f"open {name} {kind} {num or NUM_BATCHES.get(name, 48)}")
-        for name in names:
-            self.order(f"hosts {name} {num_hosts}")
-
-    def to_the_middle(self, *names: str) -> None:
-        """A part of each epoch, and until hosts have made some of it."""
-        for name in names:
-            self.order(f"take {name} {MIDDLE.get(name, 16)}")
-            self.order(f"until_away {name} 4")
-
-    def rest(self, *names: str) -> dict[str, str]:
-        digests = {}
-        for name in names:
-            digests[name] = self.order(f"rest {name}")
-            self.order(f"drop {name}")
-        return digests
-
-    def end(self) -> Finished:
-        assert self.running.process.stdin is not None
-        self.running.process.stdin.close()
-        return ended(self.running)
-
-
-def ended(running: Running) -> Finished:
-    running.process.wait(120)
-    left = running.leftovers(GONE_WITHIN_S)
-    assert left == {}
-    return running.finish()
-
-
-@contextlib.contextmanager
-def trainer(folder: Path, prefix: list[str]) -> Iterator[Trainer]:
-    with started([*prefix, *ORDERS], folder, stdin=None) as running:
-        yield Trainer(running)
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Digest of every epoch under plain Python."""
-    names = (*KINDS, *LONG, "dies", "dies-free", *HANGS, SIZED)
-    with trainer(tmp_path_factory.mktemp("plain"), []) as one:
-        one.open(*names)
-        return one.rest(*names)
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left_behind() -> None:
-    """In place of the one of tests/conftest.py: here a trainer outlives a test, its hosts come and
-    go, and `ended` looks for what each has left."""
+from tests.process.away import (
+    AWAY,
+    GONE_WITHIN_S,
+    HANGS,
+    KINDS,
+    KNOWN_WITHIN_S,
+    LONG,
+    NUM_HOSTS,
+    REST_WITHIN_S,
+    SIZED,
+    Trainer,
+    chains,
+    chains_of,
+    children,
+    ended,
+    hosts,
+    kill,
+    nothing_is_left_behind,
+    one_chain_of_each_job,
+    plain,
+    receiver,
+    trainer,
+)
+from tests.process.harness import Finished, Running, started, under_stoker
 
 
 class Shared:
@@ -155,6 +57,14 @@ class Shared:
             self.trainer = self._stack.enter_context(trainer(folder, AWAY))
         return self.trainer
 
+    def end(self) -> None:
+        """By itself, and well."""
+        if self.trainer is not None:
+            result = self.trainer.end()
+            assert (result.returncode, result.left_files()) == (0, []), result.stderr
+            assert "Traceback" not in result.stderr
+        self.stop()
+
     def stop(self) -> None:
         self._stack.close()
         self.trainer = None
@@ -164,11 +74,7 @@ class Shared:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     made = Shared(tmp_path_factory)
     yield made
-    if made.trainer is not None:
-        result = made.trainer.end()
-        assert (result.returncode, result.left_files()) == (0, []), result.stderr
-        assert "Traceback" not in result.stderr
-    made.stop()
+    made.end()
 
 
 @pytest.fixture
@@ -182,13 +88,11 @@ def ours(shared: Shared, request: pytest.FixtureRequest) -> Iterator[Trainer]:
 
 # -- faults ----------------------------------------------------------------------------------------
 
+__all__ = ["nothing_is_left_behind", "plain"]
+
 SEED = 1234  # of the victims
 NUM_KILLS = 10
-
-
-def kill(*pids: int) -> None:
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+HURRY = {"HURRY": "1"}  # for a script under plain Python
 
 
 def kill_a_chain_of_each_job(running: Running) -> None:
@@ -220,6 +124,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_killing_changes_no_batch(plain, ours, fault):
     ours.open(*KINDS)
@@ -239,6 +144,7 @@ def stop_a_host(running: Running) -> list[int]:
     return [host for host in hosts(running) if chains_of(host)][:1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("victims", [stop_a_chain_of_each_job, stop_a_host])
 def test_what_is_stopped_is_not_waited_for(plain, ours, victims: Callable[[Running], list[int]]):
     ours.open(*KINDS)
@@ -262,6 +168,7 @@ def test_what_is_stopped_is_not_waited_for(plain, ours, victims: Callable[[Runni
     assert took_s < KNOWN_WITHIN_S + REST_WITHIN_S
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["draws", "nothing"])
 def test_a_host_that_comes_back_is_used_in_the_same_epoch(plain, ours, kind):
     ours.open(kind)
@@ -277,12 +184,14 @@ def test_a_host_that_comes_back_is_used_in_the_same_epoch(plain, ours, kind):
     assert ours.rest(kind) == {kind: plain[kind]}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["dies", "dies-free"])
 def test_what_dies_on_every_host_goes_on_here(plain, ours, kind):
     ours.open(kind)
     assert ours.rest(kind) == {kind: plain[kind]}
 
 
+@pytest.mark.full
 def test_kills_by_a_seed(plain, ours):
     """One random victim every few batches: a chain on a host, or a host."""
     rng = random.Random(SEED)
@@ -298,6 +207,7 @@ def test_kills_by_a_seed(plain, ours):
     assert ours.rest(*LONG) == {name: plain[name] for name in LONG}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", HANGS)
 def test_a_batch_that_does_not_come_is_asked_of_a_second_worker(plain, tmp_path, kind):
     """The first one waits for ever, and is ended."""
@@ -313,6 +223,7 @@ def test_a_batch_that_does_not_come_is_asked_of_a_second_worker(plain, tmp_path,
         assert one.end().returncode == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", HANGS)
 def test_no_second_worker_is_asked_where_none_shall_be(plain, tmp_path, kind):
     with trainer(tmp_path, [*AWAY[:-1], "--no-hedge", AWAY[-1]]) as one:
@@ -328,6 +239,7 @@ def test_no_second_worker_is_asked_where_none_shall_be(plain, tmp_path, kind):
         assert one.end().returncode == 0
 
 
+@pytest.mark.full
 def test_there_are_as_many_hosts_as_the_loop_needs(plain, tmp_path):
     """More at once for a loop that waits, fewer after a while for one that does not."""
     flags = ["--workers=1:4", "--price-worker=36", "--price-trainer=3.6", "--cluster=processes:8"]
@@ -352,6 +264,7 @@ def test_there_are_as_many_hosts_as_the_loop_needs(plain, tmp_path):
     assert hours > 0.015 and abs(workers - 36 * hours) < 0.5 and here > 0.03
 
 
+@pytest.mark.full
 def test_a_stopped_host_does_not_outlive_the_trainer(plain, tmp_path):
     with trainer(tmp_path, AWAY) as one:
         one.open("draws")
@@ -362,23 +275,20 @@ def test_a_stopped_host_does_not_outlive_the_trainer(plain, tmp_path):
         assert ended(one.running).returncode == -signal.SIGKILL
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
-def test_an_epoch_outlives_the_receiver(plain, tmp_path, signum):
+def test_an_epoch_outlives_the_receiver(plain, shared, ours, signum):
     """And leaves nothing. Whatever is opened later is served by this machine alone."""
-    with trainer(tmp_path, AWAY) as one:
-        one.open(*KINDS)
-        one.to_the_middle(*KINDS)
-        everyone = frozenset([*hosts(one.running), *chains(one.running)])
-        os.kill(receiver(one.running), signum)
-        assert one.rest(*KINDS) == {kind: plain[kind] for kind in KINDS}
-        wait_until_gone(everyone, GONE_WITHIN_S)
-        assert [pid for pid in everyone if state_of(pid) not in ("", "Z")] == []
-        one.open("draws", num_hosts=0)
-        assert one.rest("draws") == {"draws": plain["draws"]}
-        result = one.end()
-    assert result.returncode == 0, result.stderr
-    assert result.left_files() == []
-    assert "Traceback" not in result.stderr
+    ours.open(*KINDS)
+    ours.to_the_middle(*KINDS)
+    everyone = frozenset([*hosts(ours.running), *chains(ours.running)])
+    os.kill(receiver(ours.running), signum)
+    assert ours.rest(*KINDS) == {kind: plain[kind] for kind in KINDS}
+    wait_until_gone(everyone, GONE_WITHIN_S)
+    assert [pid for pid in everyone if state_of(pid) not in ("", "Z")] == []
+    ours.open("draws", num_hosts=0)
+    assert ours.rest("draws") == {"draws": plain["draws"]}
+    shared.end()  # it is of no use to another test
 
 
 # -- ends --------------------------------------------------------------------------------------------
@@ -399,6 +309,7 @@ def shm() -> set[str]:
     return {entry.name for entry in Path("/dev/shm").iterdir()}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("end", ENDS)
 def test_every_end_is_as_plain_and_leaves_nothing(tmp_path, end):
     argument, number, group, returncode = ENDS[end]
@@ -414,7 +325,7 @@ def test_every_end_is_as_plain_and_leaves_nothing(tmp_path, end):
     assert shm() == before
     said: tuple[str, list[str]] = "", []
     if argument != "next":
-        with started(command, tmp_path / "plain", stdin=None) as plain:
+        with started(command, tmp_path / "plain", environ=HURRY, stdin=None) as plain:
             expected = go_on(plain, number, group)
         assert expected.returncode == returncode
         said = outcome(expected)
@@ -449,7 +360,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[str]]]
     folder = tmp_path_factory.mktemp("loaders")
     command = [sys.executable, "away_loaders.py"]
     prefix = under_stoker("--cluster=processes:2")
-    theirs = started(command, folder / "plain")
+    theirs = started(command, folder / "plain", environ=HURRY)
     with theirs as plain, started([*prefix, *command], folder / "ours") as ours:
         results = [ended(ours), ended(plain)]
         while ours._hear(1.0):  # until nobody holds the pipe

@@ -88,6 +88,7 @@ def test_an_interpreter_without_stoker_is_told_with_both_names(tmp_path, other_p
     assert "install" in result.stderr
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("memory", ["1M", "30M"])
 def test_a_full_memory_budget_is_no_error(tmp_path, memory):
     """10 MB are kept; torch's own side is the measure."""
@@ -106,6 +107,7 @@ def limit_fds():
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("what", ["tensors", "batches"])
 def test_few_file_descriptors_are_enough(tmp_path, what):
     """10,000 tensors a batch, or 500 kept batches: torch itself gives up on both."""
@@ -147,7 +149,7 @@ def test_a_small_dev_shm_is_enough(tmp_path):
     assert result.stdout == "as they were\n"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_sample_of_3_gb_arrives(tmp_path):
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if free < 12 << 30:

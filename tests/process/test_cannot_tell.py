@@ -22,6 +22,7 @@ WAYS = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_what_a_script_sees_is_the_same(tmp_path, way):
     stdin = PROBE.encode() if way == ["-"] else b"some\ninput"
@@ -39,8 +40,9 @@ def _without(text, words):
 
 
 def test_a_py_file_runs_with_this_python(tmp_path):
-    plain = finished([sys.executable, "train.py", "end"], tmp_path / "plain")
-    ours = finished([*under_stoker()[:-1], "train.py", "end"], tmp_path / "ours")
+    (tmp_path / "told.py").write_text("import sys; print(sys.executable, sys.argv)")
+    plain = finished([sys.executable, "told.py", "a"], tmp_path / "plain", cwd=tmp_path)
+    ours = finished([*under_stoker()[:-1], "told.py", "a"], tmp_path / "ours", cwd=tmp_path)
     assert (ours.stdout, ours.stderr, ours.returncode) == (plain.stdout, plain.stderr, 0)
 
 
@@ -49,6 +51,7 @@ def test_a_command_that_is_no_python_runs(tmp_path):
     assert (ours.stdout, ours.stderr, ours.returncode) == ("a --quiet\n", "", 9)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("code", [0, 1, 2, 69, 70, 255])
 def test_exit_codes_pass_through(tmp_path, code):
     program = f"import sys; sys.exit({code})"
@@ -87,6 +90,7 @@ def test_an_uncaught_error_of_a_sample_ends_as_under_torch(tmp_path):
     assert ours.report["ended"] != "exit"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("closed", [0, 1, 2])
 def test_closed_standard_streams_are_no_trouble(tmp_path, closed):
     """The first pipes and regions that we open then get the numbers 0, 1 and 2."""
@@ -118,8 +122,13 @@ def test_hash_batches_gives_the_digests_of_what_arrived(tmp_path):
     assert all(loader["reasons"] for loader in reports["off"])
 
 
+def with_report(*script, folder):
+    report = f"--report-json={folder / 'report.json'}"
+    return finished([*under_stoker(report), sys.executable, *script], folder)
+
+
 def test_the_report_has_the_published_fields(tmp_path):
-    _, ours = plain_and_ours([sys.executable, "train.py", "end"], tmp_path)
+    ours = with_report("train.py", "end", folder=tmp_path)
     report = ours.report
     assert report.keys() >= {
         "version", "ended", "rank", "ranks_without_stoker", "wall_s", "loaders", "workers", "gradients", "trainer",
@@ -142,7 +151,7 @@ def test_the_report_has_the_published_fields(tmp_path):
 
 def test_no_batch_is_missed_where_only_some_are_looked_at(tmp_path):
     """Loops that end, break, and are still under way when the script ends."""
-    _, ours = plain_and_ours([sys.executable, "fast_batches.py"], tmp_path)
+    ours = with_report("fast_batches.py", folder=tmp_path)
     loaders = ours.report["loaders"]
     assert not any(loader["offloaded"] for loader in loaders)
     num_batches = sum(loader["num_batches"] for loader in loaders)

@@ -7,7 +7,6 @@ Slurm's commands are stand-ins: sbatch starts the job at once, scancel ends it.
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,15 +15,16 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import wait_until_gone
+from tests.needs import NEEDS_RAY
+from tests.process.nodes import (
+    TIMEOUT_S,
+    free_port,
+    processes_with,
+    run_script,
+    wait_for_line,
+)
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-RAY = Path(sys.executable).with_name("ray")
-TIMEOUT_S = 120.0  # of anything here; Ray starts in 5 s, twice
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not RAY.exists(), reason="ray is not installed"),
-]
+pytestmark = [pytest.mark.full, pytest.mark.xdist_group("cluster"), NEEDS_RAY]
 
 LOOK = """
 import sys, time
@@ -35,11 +35,6 @@ while sum(node["Alive"] for node in ray.nodes()) < 2:
 print(*sorted(node["Resources"].get("CPU", 0) for node in ray.nodes()))
 print(ray.get(ray.remote(num_cpus=1)(lambda: "worked").remote()))
 """
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 @pytest.fixture
@@ -54,18 +49,6 @@ def home() -> Iterator[Path]:
         os.kill(pid, signal.SIGKILL)
     shutil.rmtree(folder)
     assert left == []
-
-
-def processes_with(what: str) -> list[int]:
-    """Of all on this machine, those whose command line has these words."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and what in (entry / "cmdline").read_text():
-                found.append(int(entry.name))
-        except OSError:  # it has ended since
-            continue
-    return found
 
 
 @pytest.fixture
@@ -88,27 +71,6 @@ def env(home: Path) -> dict[str, str]:
 def look(address: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", LOOK, address]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT_S)
-
-
-def wait_for_line(process: subprocess.Popen[str], words: str) -> None:
-    """Reads the process's output until the words were said. Ray's own --block comes last."""
-    assert process.stdout is not None
-    seen = []
-    for line in process.stdout:
-        seen.append(line)
-        if words in line:
-            return
-    raise AssertionError("".join(seen))
-
-
-def run_script(script: str, *words: str, env: dict[str, str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [DEPLOY / script, *words],
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
 
 
 def test_two_bare_hosts_are_one_cluster_and_end_without_a_trace(home, env):

@@ -17,8 +17,8 @@ ENDS = {
     "exception in the step": ("raise", None, False, 1, "ValueError"),
     "os._exit": ("os._exit", None, False, 6, ""),
     "os.abort": ("abort", None, False, -signal.SIGABRT, "SIGABRT"),
-    "kill -9 of itself": ("SIGKILL", None, False, -signal.SIGKILL, "SIGKILL"),
     "kill -9": ("wait", signal.SIGKILL, False, -signal.SIGKILL, "SIGKILL"),
+    "kill -9 of itself": ("SIGKILL", None, False, -signal.SIGKILL, "SIGKILL"),
     "kill -9 of the group": ("wait", signal.SIGKILL, True, -signal.SIGKILL, None),
     "SIGTERM": ("wait", signal.SIGTERM, False, -signal.SIGTERM, "SIGTERM"),
     "SIGTERM to the group": ("wait", signal.SIGTERM, True, -signal.SIGTERM, "SIGTERM"),
@@ -31,10 +31,16 @@ SITUATIONS = ["thread", "subprocess", "trainer-subprocess", "fork", "stuck", "pe
 HARD_ENDS = ["kill -9", "SIGTERM", "Ctrl-C", "os._exit", "exception in the step"]
 
 
-def run(tmp_path, end, *situations):
+def run(tmp_path, end, *situations, quiet=True):
     argument, number, group, returncode, ended = ENDS[end]
     report = f"--report-json={tmp_path / 'report.json'}"
-    command = [*under_stoker(report), sys.executable, "train.py", argument, *situations]
+    command = [
+        *under_stoker(report, quiet=quiet),
+        sys.executable,
+        "train.py",
+        argument,
+        *situations,
+    ]
     with started(command, tmp_path) as running:
         running.wait_for("in the loop")
         if "stuck" in situations:
@@ -42,12 +48,11 @@ def run(tmp_path, end, *situations):
         if number is not None:
             running.signal(number, group=group)
         users = users_processes(running)
-        result = running.finish()
-        ours = {pid: what for pid, what in result.leftovers.items() if pid not in users}
+        result = running.finish(but=users)
         for pid in users:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-    assert ours == {}
+    assert result.leftovers == {}
     assert result.returncode == returncode, result.stderr
     assert result.left_files() == []
     return result, ended
@@ -71,13 +76,22 @@ def check_report(report, ended, *situations):
     assert report["version"] >= 1
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("end", ENDS)
 def test_every_end_leaves_nothing_and_is_reported(tmp_path, end):
-    result, ended = run(tmp_path, end, "large")
-    if ended is not None:  # with all processes killed at once nobody is left to write
-        check_report(result.report, ended)
+    result, ended = run(tmp_path, end, "large", quiet=False)
+    if ended is None:  # with all processes killed at once nobody is left to write
+        return
+    check_report(result.report, ended)
+    ours = [line for line in result.stderr.splitlines() if line.startswith("stoker")]
+    assert 1 <= len(ours) <= 12, result.stderr  # the summary
+    if end == "Ctrl-C":
+        script = [line for line in result.stderr.splitlines() if line not in ours]
+        assert result.stderr.count("Traceback") == 1, result.stderr
+        assert script[-1] == "KeyboardInterrupt"
 
 
+@pytest.mark.few(4)  # the others: below, all at once
 @pytest.mark.parametrize("situation", SITUATIONS)
 @pytest.mark.parametrize("end", HARD_ENDS)
 def test_no_situation_keeps_anything_alive(tmp_path, end, situation):
@@ -85,32 +99,14 @@ def test_no_situation_keeps_anything_alive(tmp_path, end, situation):
     check_report(result.report, ended)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("end", ["kill -9", "SIGTERM", "Ctrl-C"])
 def test_an_end_while_next_waits(tmp_path, end):
     run(tmp_path, end, "in-next", "stuck")
 
 
 def test_all_situations_at_once(tmp_path):
-    run(tmp_path, "kill -9", "thread", "subprocess", "fork", "stuck", "persistent", "large")
-
-
-def test_ctrl_c_shows_one_traceback(tmp_path):
-    result, _ = run(tmp_path, "Ctrl-C")
-    assert result.stderr.count("Traceback") == 1, result.stderr
-    assert result.stderr.rstrip().endswith("KeyboardInterrupt")
-
-
-def test_a_summary_is_written_after_sigterm_and_kill(tmp_path):
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        folder = tmp_path / str(number)
-        command = [*under_stoker(quiet=False), sys.executable, "train.py", "wait"]
-        with started(command, folder) as running:
-            running.wait_for("in the loop")
-            running.signal(number)
-            result = running.finish()
-        assert result.leftovers == {}
-        assert "stoker" in result.stderr
-        assert len(result.stderr.splitlines()) <= 12
+    run(tmp_path, "kill -9", *SITUATIONS, "large")
 
 
 def test_a_killed_template_ends_the_run_in_bounded_time_and_leaves_nothing(tmp_path):

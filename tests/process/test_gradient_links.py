@@ -4,12 +4,9 @@ import pytest
 from benchmarks import ranks
 
 from stoker.gradients.codes import BLOCK_LEN, Code
-from tests.away.test_links import may_make_namespaces
+from tests.needs import NEEDS_NAMESPACES
 
-pytestmark = [
-    pytest.mark.skipif(not may_make_namespaces(), reason="needs root, ip and tc"),
-    pytest.mark.slow,
-]
+pytestmark = [pytest.mark.full, pytest.mark.xdist_group("cluster"), NEEDS_NAMESPACES]
 NUM_RANKS, NUM, TIMES = 3, 8_000_000, 4
 PATIENCE_S = 120.0
 

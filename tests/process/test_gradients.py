@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.process.harness import Finished, finished, started, under_stoker
-from tests.process.test_deploy import free_port
+from tests.process.ddp import NUM_RANKS, Ran, bits, flat
+from tests.process.harness import started, under_stoker
+from tests.process.nodes import free_port
 
-pytestmark = pytest.mark.slow
-NUM_RANKS = 3
 # Averages that are ours; and those that stoker leaves alone.
 OURS = [
     "plainly", "in_views", "unused", "static", "accumulated", "two_models", "bfloat16",
@@ -27,55 +26,41 @@ THEIRS = [
 ]  # fmt: skip
 MORE = ["foreign", "at_once", "not_finite", "gone"]
 LONG = ["from_a_loader"]  # so long that a trial has ended, which may drop the codes
+# The default tier's: the others differ from one of these in DDP's way of calling a hook.
+DEFAULT = {
+    "plainly", "unused", "accumulated", "bfloat16", "subgroup", "till_the_verdict", "own_hook",
+    "second_hook", "wrong_hook", "joined", "sparse", *MORE,
+}  # fmt: skip
 
 
-class Ran:
-    """What one run's ranks saved: case -> rank -> gradients of each step."""
-
-    def __init__(
-        self, folder: Path, flags: list[str] | None, cases: list[str], home: Path, **more: str
-    ) -> None:
-        folder.mkdir()
-        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={NUM_RANKS}"]
-        command = [sys.executable, *torchrun, "ddp_cases.py", str(folder), *cases]
-        report = f"--report-json={folder / 'report.json'}"
-        prefix = [] if flags is None else under_stoker(report, *flags, quiet=False)
-        # Compiled once, not in each test's own home.
-        environ = {"XDG_CACHE_HOME": str(home), "OMP_NUM_THREADS": "1", "TELL_FD": ""} | more
-        self.finished: Finished = finished([*prefix, *command], folder / "at", environ=environ)
-        assert self.finished.returncode == 0, self.finished.stderr
-        assert self.finished.leftovers == {}
-        self.folder = folder
-
-    def saved(self, case: str) -> list[list[list[torch.Tensor | None]]]:
-        return [torch.load(self.folder / f"{case}.{rank}") for rank in range(NUM_RANKS)]
-
-    def told(self) -> list[list[object]]:
-        return [json.loads((self.folder / f"told.{rank}").read_text()) for rank in range(NUM_RANKS)]
+def cases(*names):
+    return [pytest.param(n, marks=() if n in DEFAULT else pytest.mark.full) for n in names]
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
+def played(request):
+    """Cases that a test of this session asks for, and those that tests without cases do."""
+    tests = [item for item in request.session.items if item.path == request.path]
+    asked = {test.callspec.params.get("case") for test in tests if hasattr(test, "callspec")}
+    return lambda *names: [name for name in names if name in DEFAULT | asked]
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory, kernels):
-    return Ran(
-        tmp_path_factory.mktemp("plain") / "run", None, [*OURS, *THEIRS, *MORE, *LONG], kernels
-    )
+def plain(tmp_path_factory, kernels, played):
+    names = played(*OURS, *THEIRS, *MORE, *LONG)
+    return Ran(tmp_path_factory.mktemp("plain") / "run", None, names, kernels)
 
 
 @pytest.fixture(scope="module", params=["own thread", "on stream"])
-def close(request, tmp_path_factory, kernels):
+def close(request, tmp_path_factory, kernels, played):
     """Our exchange, of every parameter, in floats that are near enough to compare all steps.
 
     On stream: as on an accelerator, from the hook's own thread.
     """
     flags = ["--gradients=bf16", "--gradient-codes=*=bf16,head.wieght=8bit"]
     more = {"ON_STREAM": "1"} if request.param == "on stream" else {}
-    cases = [*OURS, *MORE]
-    ran = Ran(tmp_path_factory.mktemp("close") / "run", flags, cases, kernels, **more)
+    names = played(*OURS, *MORE)
+    ran = Ran(tmp_path_factory.mktemp("close") / "run", flags, names, kernels, **more)
     told = [json.loads(file.read_text())["gradients"] for file in ran.folder.glob("report.*.json")]
     assert len(told) == NUM_RANKS
     assert all(each["wire_nbytes"] < 0.8 * each["raw_nbytes"] for each in told)
@@ -83,9 +68,9 @@ def close(request, tmp_path_factory, kernels):
 
 
 @pytest.fixture(scope="module")
-def coded(tmp_path_factory, kernels):
-    cases = [*OURS, *THEIRS, *MORE]
-    return Ran(tmp_path_factory.mktemp("coded") / "run", ["--gradients=4bit"], cases, kernels)
+def coded(tmp_path_factory, kernels, played):
+    names = played(*OURS, *THEIRS, *MORE)
+    return Ran(tmp_path_factory.mktemp("coded") / "run", ["--gradients=4bit"], names, kernels)
 
 
 @pytest.fixture(scope="module")
@@ -94,18 +79,10 @@ def long(tmp_path_factory, kernels):
 
 
 @pytest.fixture(scope="module")
-def untouched(tmp_path_factory, kernels):
+def untouched(tmp_path_factory, kernels, played):
     """Under stoker, without the flag."""
-    cases = [*OURS, *THEIRS, *MORE, *LONG]
-    return Ran(tmp_path_factory.mktemp("untouched") / "run", [], cases, kernels)
-
-
-def flat(steps):
-    return [g for step in steps for g in step if g is not None]
-
-
-def bits(tensor):
-    return tensor.reshape(-1).view(torch.uint8)
+    names = played(*OURS, *THEIRS, *MORE, *LONG)
+    return Ran(tmp_path_factory.mktemp("untouched") / "run", [], names, kernels)
 
 
 def same(a, b):
@@ -119,7 +96,8 @@ def in_group(case):
     return 2 if case == "subgroup" else NUM_RANKS
 
 
-@pytest.mark.parametrize("case", OURS)
+@pytest.mark.full
+@pytest.mark.parametrize("case", cases(*OURS))
 def test_all_ranks_have_the_same_bits(close, coded, case):
     for ran in (close, coded):
         first, *others = ran.saved(case)[: in_group(case)]
@@ -127,7 +105,8 @@ def test_all_ranks_have_the_same_bits(close, coded, case):
         assert all(same(first, other) for other in others)
 
 
-@pytest.mark.parametrize("case", OURS)
+@pytest.mark.full
+@pytest.mark.parametrize("case", cases(*OURS))
 def test_in_16_bits_every_step_is_near_ddps(plain, close, case):
     """Before and after buckets are built anew, in every way of working."""
     # The rounding of 16 bits grows with the steps.
@@ -137,7 +116,7 @@ def test_in_16_bits_every_step_is_near_ddps(plain, close, case):
             assert (a - b).abs().max() <= near * a.abs().max()
 
 
-@pytest.mark.parametrize("case", OURS)
+@pytest.mark.parametrize("case", cases(*OURS))
 def test_the_first_steps_gradients_are_those_of_ddp_within_two_roundings(plain, coded, case):
     theirs, ours = plain.saved(case)[0][0], coded.saved(case)[0][0]
     pairs = [(a, b) for a, b in zip(theirs, ours, strict=True) if a is not None]
@@ -147,18 +126,19 @@ def test_the_first_steps_gradients_are_those_of_ddp_within_two_roundings(plain, 
         assert (a - b).abs().max() <= 2 * 3 / 7 * max(a.abs().max(), 1e-6)
 
 
-@pytest.mark.parametrize("case", THEIRS)
+@pytest.mark.parametrize("case", cases(*THEIRS))
 def test_what_is_left_alone_is_ddps_own_to_the_bit(plain, coded, case):
     for theirs, ours in zip(plain.saved(case), coded.saved(case), strict=True):
         assert same(theirs, ours)
 
 
-@pytest.mark.parametrize("case", [*OURS, *THEIRS, *MORE, *LONG])
+@pytest.mark.parametrize("case", cases(*OURS, *THEIRS, *MORE, *LONG))
 def test_without_the_flag_every_bit_is_ddps_own(plain, untouched, case):
     for theirs, ours in zip(plain.saved(case), untouched.saved(case), strict=True):
         assert same(theirs, ours)
 
 
+@pytest.mark.full
 def test_without_the_flag_alone_one_line_tells_what_it_would_gain(untouched, long):
     line = r"^stoker: gradients: a step of [\d.]+ m?s waits [\d.]+ m?s for them[;:] .*$"
     assert len(re.findall(line, untouched.finished.stderr, re.MULTILINE)) == 1
@@ -181,6 +161,7 @@ def test_what_the_script_reads_of_hooks_and_threads_is_as_ever(plain, coded):
         assert [each for each in errors if "hook" in each] == errors[:2]
 
 
+@pytest.mark.full
 def test_accumulated_steps_are_the_big_batchs(plain, close):
     for ran, rounding in ((plain, 2**-16), (close, 2**-6)):
         for accumulated, at_once in zip(
@@ -212,6 +193,7 @@ def test_who_is_left_alone_is_told_once_and_why(coded):
     assert sum(own in line for line in lines) == 1
 
 
+@pytest.mark.full
 def test_a_pattern_that_is_no_parameters_is_told(close):
     line = "stoker: --gradient-codes: no parameter of a Net matches 'head.wieght'"
     assert close.finished.stderr.splitlines().count(line) == 1
@@ -250,6 +232,7 @@ def by_hand(
         yield ranks
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("step", [0, 5], ids=["before the first backward", "later"])
 @pytest.mark.parametrize("flags", [None, ["--gradients=4bit"]], ids=["plain", "ours"])
 def test_where_a_rank_is_killed_the_others_fail_as_under_plain_ddp(tmp_path, kernels, flags, step):
@@ -261,6 +244,7 @@ def test_where_a_rank_is_killed_the_others_fail_as_under_plain_ddp(tmp_path, ker
             assert "RuntimeError: " in ended.stderr
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "others",
     [None, ["--gradients=4bit", "--gradient-codes=*=bf16"]],

@@ -8,8 +8,6 @@ from stoker.plane.link import BEAT_S, Word
 from tests.process.job_data import Lists
 from tests.process.one_trainer import OneTrainer, one_trainer, packed
 
-pytestmark = pytest.mark.slow  # hosts import torch
-
 JOB = 0
 
 

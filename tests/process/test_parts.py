@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy
@@ -20,13 +21,13 @@ from stoker.plane.link import LOST_S, Word
 from stoker.plane.ship import Manifest, Part
 from tests.process.harness import started, under_stoker
 from tests.process.job_data import Large
-from tests.process.one_trainer import PATIENCE_S, one_trainer, packed
+from tests.process.one_trainer import PATIENCE_S, packed
+from tests.process.one_trainer import one_trainer as one_trainer_of
+from tests.process.warm_hosts import RUN, WarmHosts
 
 LARGE_NBYTES = 500_000_000
 SMALL_NBYTES = 64_000_000
 FEW_NBYTES = 100_000  # of words; a manifest, and an epoch's own stream, are less
-
-pytestmark = pytest.mark.slow  # hosts import torch
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,6 +35,18 @@ def seed():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONHASHSEED", "1")
         yield
+
+
+@pytest.fixture(scope="module")
+def warm(seed):
+    made = WarmHosts()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def one_trainer(warm):
+    return partial(one_trainer_of, warm=warm)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +83,8 @@ def sent_nbytes(trainer):
     return sum(host.link.num_sent_nbytes for host in trainer.hosts)
 
 
-def test_a_machine_gets_a_part_once_and_holds_it_once(large):
+@pytest.mark.full
+def test_a_machine_gets_a_part_once_and_holds_it_once(one_trainer, large):
     with one_trainer(3) as trainer:
         before = {host.pid: anonymous_nbytes(host.pid) for host in trainer.hosts}
         trainer.announce(0, large)
@@ -86,6 +100,7 @@ def test_a_machine_gets_a_part_once_and_holds_it_once(large):
             assert anonymous_nbytes(job) - before[host.pid] < 64 << 20
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root")
 def test_a_script_with_a_large_dataset_sends_it_once_and_gets_the_same_batches(tmp_path):
     """Counted by the loopback device of a network namespace in which nothing else runs."""
@@ -106,7 +121,7 @@ def test_a_script_with_a_large_dataset_sends_it_once_and_gets_the_same_batches(t
         assert (plain.finish().returncode, ours.finish().returncode) == (0, 0)
 
 
-def test_two_machines_get_it_once_each(small):
+def test_two_machines_get_it_once_each(one_trainer, small):
     with one_trainer(0) as trainer:
         trainer.start_hosts(2, "one node")
         trainer.start_hosts(2, "another")
@@ -117,7 +132,7 @@ def test_two_machines_get_it_once_each(small):
             assert sorted(asked) == sorted(small.parts)
 
 
-def test_the_next_epoch_brings_what_changed(small):
+def test_the_next_epoch_brings_what_changed(one_trainer, small):
     """The job of the epoch before has ended by then."""
     with one_trainer(2) as trainer:
         for number in range(3):
@@ -130,15 +145,13 @@ def test_the_next_epoch_brings_what_changed(small):
         assert sent_nbytes(trainer) < small.nbytes + FEW_NBYTES
 
 
-KEEPS_NOTHING = [
-    "-c",
-    "import sys; from stoker.host import host, node; node.KEPT_FRAC = 0; sys.exit(host.run())",
-]
+KEEPS_NOTHING = f"from stoker.host import node; node.KEPT_FRAC = 0; {RUN}"
 
 
-def test_no_more_is_kept_than_a_share_of_the_memory(small):
+@pytest.mark.full
+def test_no_more_is_kept_than_a_share_of_the_memory(one_trainer, small):
     with one_trainer(0) as trainer:
-        trainer.start_hosts(2, what=KEEPS_NOTHING)
+        trainer.start_hosts(2, code=KEEPS_NOTHING)
         trainer.announce(0, small)
         trainer.until_ready(0)
         trainer.forget(0)
@@ -147,7 +160,7 @@ def test_no_more_is_kept_than_a_share_of_the_memory(small):
         assert sorted(trainer.asked) == sorted([*small.parts, *small.parts])
 
 
-def test_a_part_that_two_jobs_share_comes_once(small):
+def test_a_part_that_two_jobs_share_comes_once(one_trainer, small):
     """Both are announced before any of it has come."""
     other = packed(Large(SMALL_NBYTES), seed=2)
     with one_trainer(2) as trainer:
@@ -158,7 +171,7 @@ def test_a_part_that_two_jobs_share_comes_once(small):
         assert sorted(trainer.asked) == sorted({**small.parts, **other.parts})
 
 
-def test_what_was_asked_for_too_late_is_asked_for_again_for_another_job(small):
+def test_what_was_asked_for_too_late_is_asked_for_again_for_another_job(one_trainer, small):
     """The trainer has forgotten the job under whose name it was wanted."""
     with one_trainer(2) as trainer:
         trainer.gives = lambda host, digest: False
@@ -170,8 +183,9 @@ def test_what_was_asked_for_too_late_is_asked_for_again_for_another_job(small):
         trainer.until_ready(1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("frac", [0.0, 0.03, 0.5, 0.97, 1.0])
-def test_a_keeper_killed_while_it_receives_is_replaced(large, frac):
+def test_a_keeper_killed_while_it_receives_is_replaced(one_trainer, large, frac):
     """frac: of the bytes that it was sent."""
     with one_trainer(3) as trainer:
         trainer.gives = lambda host, digest: False
@@ -194,8 +208,9 @@ def test_a_keeper_killed_while_it_receives_is_replaced(large, frac):
         keeper.process.wait()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("num_stopped", [1, 2])
-def test_a_keeper_stopped_while_it_receives_is_not_waited_for(small, num_stopped):
+def test_a_keeper_stopped_while_it_receives_is_not_waited_for(one_trainer, small, num_stopped):
     """And the one after it."""
     with one_trainer(4) as trainer:
         others, stopped = list(trainer.hosts), []
@@ -220,7 +235,7 @@ def test_a_keeper_stopped_while_it_receives_is_not_waited_for(small, num_stopped
             keeper.process.wait(PATIENCE_S)
 
 
-def test_what_the_others_hold_outlives_the_keeper(small):
+def test_what_the_others_hold_outlives_the_keeper(one_trainer, small):
     """Who comes later gets it from one that followed; and the job of the dead keeper's is gone."""
     with one_trainer(2) as trainer:
         trainer.announce(0, small)
@@ -234,7 +249,8 @@ def test_what_the_others_hold_outlives_the_keeper(small):
         keeper.process.wait()
 
 
-def test_over_tls_a_large_part_keeps_nobody_from_beating(large):
+@pytest.mark.full
+def test_over_tls_a_large_part_keeps_nobody_from_beating(one_trainer, large):
     """TLS is slower than the trainer: its socket is never empty."""
     with one_trainer(2, is_tls=True) as trainer:
         trainer.announce(0, large)
@@ -245,16 +261,12 @@ def test_over_tls_a_large_part_keeps_nobody_from_beating(large):
 
 # -- too large ---------------------------------------------------------------------------------------
 
-HAS_LITTLE = [
-    "-c",
-    "import sys; from stoker.host import host, node; node.available_nbytes = lambda: 100_000_000; "
-    "sys.exit(host.run())",
-]
+HAS_LITTLE = f"from stoker.host import node; node.available_nbytes = lambda: 100_000_000; {RUN}"
 
 
-def test_a_job_that_does_not_fit_is_refused_before_it_travels(small):
+def test_a_job_that_does_not_fit_is_refused_before_it_travels(one_trainer, small):
     with one_trainer(0) as trainer:
-        hosts = trainer.start_hosts(3, what=HAS_LITTLE)
+        hosts = trainer.start_hosts(3, code=HAS_LITTLE)
         trainer.announce(0, small)
         trainer.until(lambda: all(host.words(Word.CANNOT, 0) for host in hosts))
         (why,) = {why for host in hosts for why in host.words(Word.CANNOT, 0)}
@@ -323,8 +335,9 @@ REPLIES = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("reply", REPLIES)
-def test_whatever_the_keeper_says_the_job_is_ready_and_right(small, reply):
+def test_whatever_the_keeper_says_the_job_is_ready_and_right(one_trainer, small, reply):
     with one_trainer(0) as trainer:
         trainer.jobs[0] = small  # announced as soon as they come
         stranger = Stranger(trainer, REPLIES[reply])
@@ -334,7 +347,7 @@ def test_whatever_the_keeper_says_the_job_is_ready_and_right(small, reply):
         stranger.close()
 
 
-def test_bytes_that_are_not_the_parts_are_not_used(small):
+def test_bytes_that_are_not_the_parts_are_not_used(one_trainer, small):
     """A sealed bundle that claims their digests."""
     parts = Manifest.from_json(small.manifest).parts
     coming = Coming(0, list({part.digest: part for part in parts}.values()))

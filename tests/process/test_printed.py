@@ -13,8 +13,6 @@ from tests.process.harness import finished, started, under_stoker
 from tests.process.job_data import LeavesAChild, Prints
 from tests.process.one_trainer import PATIENCE_S, one_trainer, packed
 
-pytestmark = pytest.mark.slow  # hosts import torch
-
 SCRIPT = [sys.executable, "away_prints.py"]
 OURS = [*under_stoker("--cluster=processes:2"), *SCRIPT]
 BUFFERED = {"PYTHONUNBUFFERED": ""}  # else a line is written in two, and another may come between
@@ -32,6 +30,7 @@ def test_a_dataset_that_prints_prints_the_same_lines(tmp_path):
     assert set(ours.stderr.splitlines()) == set(plain.stderr.splitlines())
 
 
+@pytest.mark.full
 def test_a_stdout_that_nobody_reads_stops_no_epoch(tmp_path):
     """Under torch its workers would wait for whoever reads; here what was missed is told."""
     read_fd, write_fd = os.pipe()
@@ -59,6 +58,7 @@ def test_a_stdout_that_nobody_reads_stops_no_epoch(tmp_path):
 NUM_LINES = 300_000
 
 
+@pytest.mark.full
 def test_a_trainer_that_does_not_listen_holds_up_no_worker(tmp_path):
     """30 MB are printed; it hears of them what fits, and how many lines were dropped."""
     with pytest.MonkeyPatch.context() as patch, one_trainer(0) as trainer:
@@ -86,6 +86,7 @@ def test_a_trainer_that_does_not_listen_holds_up_no_worker(tmp_path):
         assert "on stderr" in said
 
 
+@pytest.mark.full
 def test_what_outlives_a_job_prints_and_ends_beside_another_of_that_number(tmp_path):
     """Its pipes are read to their end, whoever has the number by then."""
     news = tmp_path / "news"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.process.ddp import NUM_RANKS, Ran, bits, flat
 from tests.process.harness import finished, started
-from tests.process.test_gradients import NUM_RANKS, Ran, bits, flat
 
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={NUM_RANKS}"]
 
@@ -18,9 +18,8 @@ def probing(*flags):
 
 
 @pytest.fixture(scope="module")
-def environ(tmp_path_factory):
-    """Kernels are compiled once, not in each test's own home."""
-    return {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache")), "OMP_NUM_THREADS": "1"}
+def environ(kernels):
+    return {"XDG_CACHE_HOME": str(kernels), "OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def probe(tmp_path, environ):
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("what", ["", "two"], ids=["one model", "two models"])
 def test_links_step_and_schemes_are_told_and_the_script_is_ended(probe, what):
     result = probe(*TORCHRUN, "probed.py", what)
@@ -52,7 +51,7 @@ def test_links_step_and_schemes_are_told_and_the_script_is_ended(probe, what):
     assert lines[-1].startswith("bound by: ")
 
 
-@pytest.mark.slow
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("what", "code", "text"),
     [
@@ -68,14 +67,14 @@ def test_what_cannot_be_measured_is_told_why(probe, what, code, text):
     assert text in result.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_without_ranks_nothing_is_measured_by_the_limit(probe):
     result = probe("-c", "import time; time.sleep(600)", flags=["--limit-s", "1"])
     assert result.returncode == 5
     assert result.stdout.endswith("none within 1 s; raise --limit-s\n")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_ctrl_c_ends_all_of_it(tmp_path, environ):
     with started([*probing(), "probed.py", "alone"], tmp_path, environ=environ) as running:
         running.wait_for("epoch")
@@ -101,7 +100,7 @@ def test_wrong_flags_are_told(tmp_path, words, text):
     assert text in result.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_while_it_is_watched_gradients_are_ddps_own_to_the_bit(tmp_path_factory, environ):
     """Run to its end, which the command would prevent."""
     tmp_path = tmp_path_factory.mktemp("watched")  # torch's workers have sockets below it

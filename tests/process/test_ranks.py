@@ -10,7 +10,6 @@ import pytest
 
 from tests.process.harness import Finished, finished, under_stoker
 
-pytestmark = pytest.mark.slow
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
 
@@ -36,6 +35,7 @@ def said(ran: Finished) -> list[str]:
     return sorted(line for line in ran.stdout.splitlines() if line.startswith("rank"))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", ["torchrun", "spawn"])
 def test_each_rank_gets_torchs_batches_and_a_report_and_rank_0_sums_up(how, tmp_path):
     plain, theirs = run(how, tmp_path / "plain", "--off")
@@ -52,6 +52,7 @@ def test_each_rank_gets_torchs_batches_and_a_report_and_rank_0_sums_up(how, tmp_
     assert len(summaries) == 1 and summaries[0].startswith("stoker: rank 0: ")
 
 
+@pytest.mark.full
 def test_the_slots_are_shared_among_the_ranks_of_a_host(tmp_path):
     """Of two cores each of two ranks has one: batches that draw nothing stay on their chains."""
     _, reports = run("torchrun", tmp_path / "ours", "--chains", "auto")
@@ -61,6 +62,7 @@ def test_the_slots_are_shared_among_the_ranks_of_a_host(tmp_path):
         assert report["workers"]["slots"] == max(2, share)
 
 
+@pytest.mark.full
 def test_a_rank_without_stoker_is_named_by_rank_0(tmp_path):
     ran, reports = run("lonely", tmp_path / "ours")
     assert sorted(reports) == [0]

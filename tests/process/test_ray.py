@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from tests.conftest import wait_until_gone
+from tests.needs import NEEDS_RAY
+from tests.process.away import KINDS, ORDERS, Trainer
 from tests.process.harness import SCRIPTS, Running, environ_of, started, under_stoker
-from tests.process.nodes import NEEDS_RAY, Nodes, ray_of
-from tests.process.test_away import KINDS, ORDERS, Trainer
-from tests.process.test_deploy import TIMEOUT_S, free_port, processes_with
+from tests.process.nodes import TIMEOUT_S, Nodes, free_port, processes_with, ray_of
 
-pytestmark = [pytest.mark.slow, NEEDS_RAY]
+pytestmark = [pytest.mark.full, pytest.mark.xdist_group("cluster"), NEEDS_RAY]
 
 GONE_WITHIN_S = 10.0  # the promise: docs/guarantees.md, G5
 

@@ -31,6 +31,7 @@ def handled(prefix, folder, number, group):
         return result, seen + told_after(running)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("group", [False, True], ids=["to the trainer", "to the group"])
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
 def test_handlers_run_as_often_as_under_torch(tmp_path, number, group):

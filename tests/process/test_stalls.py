@@ -10,37 +10,27 @@ import signal
 
 import pytest
 
-from tests.process.test_away import (
+from tests.process.away import (
     AWAY,
-    Trainer,
     chains,
     children,
     hosts,
     kill,
     nothing_is_left_behind,
+    plain,
     trainer,
 )
 
-__all__ = ["nothing_is_left_behind"]
+__all__ = ["nothing_is_left_behind", "plain"]
 
-KINDS = ("slow", "slow-free")
-NUM_BATCHES = 72
-BATCH_S = {"slow": 4 * 0.208, "slow-free": 4 * 0.232}  # a worker; see scripts/away_orders.py
+NUM_BATCHES = 56
+KINDS = (f"slow:{NUM_BATCHES}", f"slow-free:{NUM_BATCHES}")
+BATCH_S = dict(
+    zip(KINDS, (4 * 0.208, 4 * 0.232), strict=True)
+)  # a worker; see scripts/away_orders.py
 DEAD_KNOWN_S, STOPPED_KNOWN_S = 0.2, 3.0  # docs/guarantees.md, G3
 NUM_FAULTS = 3
 SEED = 7
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory):
-    with trainer(tmp_path_factory.mktemp("plain"), []) as one:
-        return {kind: opened(one, kind, 0).order(f"rest {kind}") for kind in KINDS}
-
-
-def opened(one: Trainer, kind: str, num_hosts: int) -> Trainer:
-    one.order(f"open {kind} {kind} {NUM_BATCHES}")
-    one.order(f"hosts {kind} {num_hosts}")
-    return one
 
 
 def stop(pid: int) -> None:
@@ -59,6 +49,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fault_stalls_the_loop_for_two_batches_and_until_it_is_known(
@@ -67,8 +58,8 @@ def test_a_fault_stalls_the_loop_for_two_batches_and_until_it_is_known(
     victims, harm, known_s = FAULTS[fault]
     rng = random.Random(SEED)
     with trainer(tmp_path, AWAY) as one:
-        opened(one, kind, 3)
-        one.order(f"take {kind} 16")
+        one.open(kind)
+        one.order(f"take {kind} 8")
         one.order(f"until_away {kind} 8")
         stalls_s: list[float] = []
         harmed: set[int] = set()

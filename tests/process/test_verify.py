@@ -58,6 +58,7 @@ def rows(result):
     return [(int(line.split()[1]), line.split(maxsplit=2)[2]) for line in lines]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("script", EQUAL)
 def test_a_script_that_is_carried_faithfully_is_equal(tmp_path, script):
     result = verify(tmp_path, f"{script}.py")
@@ -69,7 +70,7 @@ def test_a_script_that_is_carried_faithfully_is_equal(tmp_path, script):
         assert line.startswith(offload) and line.endswith("equal")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_each_rank_and_each_child_is_compared_with_its_own(tmp_path):
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "ranks.py"]
     result = verify(tmp_path, *command)
@@ -81,6 +82,7 @@ def test_each_rank_and_each_child_is_compared_with_its_own(tmp_path):
     assert "equal: 43 batches" in result.stdout
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("script", IMPURE)
 def test_an_impure_script_is_told_and_the_impurity_is_named(tmp_path, script):
     result = verify(tmp_path, f"{script}.py")
@@ -90,6 +92,7 @@ def test_an_impure_script_is_told_and_the_impurity_is_named(tmp_path, script):
     assert f"likely reason: {IMPURE[script]}" in result.stdout
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", SLY)
 def test_what_differs_only_under_stoker_is_charged_to_stoker(tmp_path, how):
     result = verify(tmp_path, "sly.py", how)
@@ -101,6 +104,7 @@ def test_what_differs_only_under_stoker_is_charged_to_stoker(tmp_path, how):
         assert "RuntimeError: it is stoker" in result.stdout
 
 
+@pytest.mark.full
 def test_chains_compare_with_torch_at_that_number_of_workers(tmp_path):
     result = verify(tmp_path, "augmented.py", flags=["--chains", "3"])
     assert result.returncode == 0, result.stdout + result.stderr
@@ -115,12 +119,14 @@ def test_a_run_ends_when_each_loader_has_given_enough(tmp_path):
     assert [num for num, _ in rows(result)] == [24, 9, 1, 1]  # the zipped ones are the same loaders
 
 
+@pytest.mark.full
 def test_a_loader_that_was_only_peeked_at_holds_nothing_up(tmp_path):
     result = verify(tmp_path, "peeks.py", flags=["--batches", "3"])
     assert result.returncode == 0, result.stdout + result.stderr
     assert [num for num, _ in rows(result)] == [1, 12]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("num_batches", "so_far"), [("0", "before any batch"), ("2", "so far")])
 def test_a_command_that_fails_by_itself_is_4_and_its_words_are_shown(tmp_path, num_batches, so_far):
     result = verify(tmp_path, "failing.py", num_batches)
@@ -136,6 +142,7 @@ def test_a_script_without_a_loader_is_5(tmp_path):
     assert result.stdout.startswith("nothing to compare: no loader was iterated")
 
 
+@pytest.mark.full
 def test_the_scripts_own_output_stays_out_of_the_verdict(tmp_path):
     program = "print('its own words'); import runpy; runpy.run_path('augmented.py')"
     result = verify(tmp_path, "-c", program, flags=["--batches", "2"])
@@ -143,6 +150,7 @@ def test_the_scripts_own_output_stays_out_of_the_verdict(tmp_path):
     assert "its own words" not in result.stdout + result.stderr.replace(program, "")
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("command", "code", "said"),
     [
@@ -175,6 +183,7 @@ def test_help_lists_the_flags_and_the_exit_codes(tmp_path):
         assert word in result.stdout
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_both_the_command_and_what_it_started(tmp_path, number):
     with started([*verifying(), "waits.py", "2"], tmp_path, cwd=FOLDER) as running:
@@ -194,7 +203,7 @@ def test_the_command_ends_when_verify_is_killed(tmp_path):
         assert running.leftovers(10) == {}  # torch's workers look for their parent every 5 s
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_limit_ends_a_run_that_waits_and_what_came_is_compared(tmp_path):
     result = verify(tmp_path, "waits.py", "3", flags=["--limit-s", "8"], environ={"TELL_FD": ""})
     assert result.returncode == 0, result.stdout + result.stderr
@@ -202,13 +211,14 @@ def test_the_limit_ends_a_run_that_waits_and_what_came_is_compared(tmp_path):
     assert "the limit of 8 s (--limit-s) ended a run" in result.stdout
 
 
+@pytest.mark.full
 def test_the_limit_ends_a_run_in_next(tmp_path):
     result = verify(tmp_path, "peeks.py", flags=["--limit-s", "0.01", "--batches", "1000"])
     assert result.returncode == 0, result.stdout + result.stderr
     assert [num for num, _ in rows(result)] == [1]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_script_that_swallows_the_end_is_ended(tmp_path):
     result = verify(tmp_path, "stubborn.py", flags=["--batches", "15"])
     assert result.returncode == 0, result.stdout + result.stderr
@@ -232,6 +242,7 @@ def contents(folder):
     return {str(f.relative_to(folder)): f.read_text() for f in folder.rglob("*") if f.is_file()}
 
 
+@pytest.mark.full
 def test_runs_that_read_each_others_files_are_undecided(tmp_path, project):
     result = verify(tmp_path, "writes.py", cwd=project)
     assert result.returncode == 3, result.stdout + result.stderr
@@ -245,6 +256,7 @@ def test_a_sandbox_keeps_runs_and_the_folder_apart(tmp_path, project):
     assert contents(project) == before
 
 
+@pytest.mark.full
 def test_in_a_sandbox_a_reason_is_named_by_the_real_file(tmp_path, project):
     shutil.copy(FOLDER / "clock.py", project)
     (project / "train.py").write_text("import clock\n")
@@ -253,6 +265,7 @@ def test_in_a_sandbox_a_reason_is_named_by_the_real_file(tmp_path, project):
     assert "likely reason: time.time() at clock.py:9 (in stamp)" in result.stdout
 
 
+@pytest.mark.full
 def test_a_file_that_is_written_where_it_stands_is_named(tmp_path, project):
     result = verify(tmp_path, "writes.py", "--in-place", cwd=project, flags=["--sandbox"])
     assert result.returncode == 0, result.stdout + result.stderr

@@ -4,6 +4,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from stoker import speak
+
 USAGE = """\
 usage: stoker run [flags] -- COMMAND ...
        stoker verify [flags] -- COMMAND ...
@@ -49,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(USAGE, end="")
         return 0
     given = f"unknown command {words[0]!r}" if words else "a command is missing"
-    print(f"stoker: {given}\n\n{USAGE}", end="", file=sys.stderr)
+    speak.write(f"stoker: {given}\n\n{USAGE}")
     return 2
 
 

@@ -7,9 +7,10 @@ command's own. Exit codes before that: 2 wrong flags or interpreter, 69 no clust
 
 import os
 import sys
-from os.path import abspath, basename, dirname, isdir, isfile, join, realpath
+from os.path import abspath, basename, dirname, isfile, join, realpath
 
-from stoker import __version__, config
+from stoker import __version__, config, speak
+from stoker.cli import reports
 from stoker.errors import ClusterUnavailable, ConfigError
 
 WRONG_USE = 2
@@ -32,16 +33,16 @@ def main(words: list[str]) -> int:
         command = completed(command)
         check_interpreter(command)
         if settings.report_json is not None:
-            _remove_old_reports(settings.report_json)
+            reports.make_room(settings.report_json)
         if settings.cluster is not None and not settings.off:
             check_cluster(settings.cluster)
         if settings.gradients is not None and not settings.off:
             check_gradients("--gradients")
     except ConfigError as error:
-        print(f"stoker: {error}", file=sys.stderr)
+        speak.say(str(error))
         return WRONG_USE
     except ClusterUnavailable as error:
-        print(f"stoker: {error}", file=sys.stderr)
+        speak.say(str(error))
         return NO_CLUSTER
     environ = {k: v for k, v in os.environ.items() if not k.startswith("STOKER_")}
     environ |= {config.ARMED: "1", **settings.to_env()}
@@ -104,10 +105,7 @@ def check_interpreter(command: list[str]) -> None:
     if python is None:
         return
     if "S" in _interpreter_flags(command):
-        print(
-            "stoker: python -S skips the line that arms stoker: the run will be plain Python",
-            file=sys.stderr,
-        )
+        speak.say("python -S skips the line that arms stoker: the run will be plain Python")
         return
     if _same_file(python, sys.executable):
         return
@@ -120,9 +118,11 @@ def check_interpreter(command: list[str]) -> None:
     )
     found = probe.stdout.splitlines()
     if probe.returncode != 0:
+        from stoker.cli.origin import advice
+
         raise ConfigError(
             f"{python} cannot import stoker, which runs from {sys.executable}; "
-            f"install it there: {python} -m pip install stoker=={__version__}"
+            f"install it there: {advice(python)}"
         )
     if realpath(found[0]) != ours and found[1] != __version__:
         raise ConfigError(
@@ -137,9 +137,13 @@ def check_gradients(who: str) -> None:
 
     missing = [name for name in ("numba", "numpy") if find_spec(name) is None]
     if missing:
-        raise ConfigError(
-            f'{who} needs {", ".join(missing)}: {sys.executable} -m pip install "stoker[gradients]"'
-        )
+        raise ConfigError(_needs(who, missing, "gradients"))
+
+
+def _needs(who: str, missing: list[str], extra: str) -> str:
+    from stoker.cli.origin import advice
+
+    return f"{who} needs {', '.join(missing)}: {advice(sys.executable, extra)}"
 
 
 def check_cluster(address: str) -> None:
@@ -154,9 +158,7 @@ def check_cluster(address: str) -> None:
     needed = ["cloudpickle", "cryptography", "xxhash", *(["ray"] if is_ray else [])]
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
-        raise ConfigError(
-            f'--cluster needs {", ".join(missing)}: {sys.executable} -m pip install "stoker[cluster]"'
-        )
+        raise ConfigError(_needs("--cluster", missing, "cluster"))
     if is_ray:
         _knock(_current_cluster() if address == "auto" else address.removeprefix("ray://"))
 
@@ -243,26 +245,6 @@ def _same_file(one: str, other: str) -> bool:
     return a == b or (dirname(a) == dirname(b) and realpath(a) == realpath(b))
 
 
-def _remove_old_reports(file: str) -> None:
-    """The processes of this run make them anew: FILE, and FILE of each rank."""
-    if isdir(file) or not isdir(dirname(file)):
-        raise ConfigError(f"--report-json: {file} is a folder, or lies in one that does not exist")
-    stem, suffix = os.path.splitext(basename(file))
-    rank = os.environ.get("RANK", "")
-    for name in os.listdir(dirname(file)):
-        middle = name[len(stem) + 1 : len(name) - len(suffix)]
-        is_rank = name == f"{stem}.{middle}{suffix}" and middle.isdecimal()
-        if (name == basename(file) and not rank) or (is_rank and rank in ("", middle)):
-            _unlink(join(dirname(file), name))
-
-
-def _unlink(file: str) -> None:
-    try:
-        os.unlink(file)
-    except OSError as error:
-        raise ConfigError(f"--report-json: cannot replace {file}: {error.strerror}") from None
-
-
 def become(command: list[str], environ: dict[str, str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # closed by whoever started us
@@ -270,10 +252,10 @@ def become(command: list[str], environ: dict[str, str]) -> int:
     try:
         os.execvpe(command[0], command, environ)
     except FileNotFoundError:
-        print(f"stoker: command not found: {command[0]}", file=sys.stderr)
+        speak.say(f"command not found: {command[0]}")
         return NOT_FOUND
     except OSError as error:
-        print(f"stoker: cannot run {command[0]}: {error.strerror}", file=sys.stderr)
+        speak.say(f"cannot run {command[0]}: {error.strerror}")
         return CANNOT_EXECUTE
 
 

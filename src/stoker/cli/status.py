@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any
 
-from stoker import config
+from stoker import config, speak
 from stoker.errors import ConfigError
 
 USAGE = """\
@@ -41,26 +41,28 @@ def main(words: list[str]) -> int:
         elif name == "--cluster" and (equals or rest):
             flags["cluster"] = value if equals else rest.pop(0)
         else:
-            print(f"stoker status: unknown flag {word!r}\n\n{USAGE}", end="", file=sys.stderr)
+            speak.write(f"stoker status: unknown flag {word!r}\n\n{USAGE}")
             return 2
     try:
         address = config.resolve(flags, os.environ, {}).cluster or "auto"
     except ConfigError as error:
-        print(f"stoker status: {error}", file=sys.stderr)
+        speak.write(f"stoker status: {error}\n")
         return 2
     if address.startswith("processes:"):
-        print("stoker status: processes:N is no cluster that could be asked", file=sys.stderr)
+        speak.write("stoker status: processes:N is no cluster that could be asked\n")
         return 2
     try:
         from stoker.cluster.ray import look_at
 
         found = look_at(address, ANSWER_S)
     except ImportError:
-        print('stoker status: needs Ray: pip install "stoker[cluster]"', file=sys.stderr)
+        from stoker.cli.origin import advice
+
+        speak.write(f"stoker status: needs Ray: {advice(sys.executable, 'cluster')}\n")
         return NO_CLUSTER
     except Exception as error:  # Ray's have no common base
         first = str(error).strip().partition("\n")[0]
-        print(f"stoker status: no cluster answers at {address}: {first}", file=sys.stderr)
+        speak.write(f"stoker status: no cluster answers at {address}: {first}\n")
         return NO_CLUSTER
     print(json.dumps(found, indent=1) if wants_json else as_text(found), end="\n" * wants_json)
     return 0

@@ -5,11 +5,10 @@ stoker only if a second plain run equals the first; nothing is left behind, also
 """
 
 import os
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stoker import config
+from stoker import config, speak
 from stoker.cli import run
 from stoker.cli.watched import say, watched
 from stoker.config import Setting
@@ -87,7 +86,7 @@ def main(words: list[str]) -> int:
         command = run.completed(command)
         run.check_interpreter(command)
     except ConfigError as error:
-        print(f"stoker: {error}", file=sys.stderr)
+        speak.say(str(error))
         return run.WRONG_USE
     return watched(lambda folder: _verified(_Sides(command, wanted, folder)))
 

@@ -4,12 +4,12 @@ Promise: whatever ends us, what we have started is ended first.
 """
 
 import signal
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from stoker import speak
 from stoker.cli import run
 from stoker.proof.runner import CannotStart
 
@@ -38,7 +38,7 @@ def watched(action: Callable[[Path], int]) -> int:
 
 
 def say(text: str) -> None:
-    print(f"stoker: {text}", file=sys.stderr, flush=True)
+    speak.say(text)
 
 
 @contextmanager

@@ -28,8 +28,11 @@ class Cluster(Protocol):
     why_no_replacement: str
     """Why a worker that died stays dead; empty: another can be started in its slot."""
 
-    def start(self, slot: int) -> socket.socket:
-        """Start a worker there; returns the trainer's end of its socket. The old one must be gone."""
+    def start(self, slot: int, after_s: float = 0.0) -> socket.socket:
+        """Start a worker there; returns the trainer's end of its socket. The old one must be gone.
+
+        after_s: not before, where starting one is quick; a signal to it makes it start at once.
+        """
 
     def start_rest(self) -> None:
         """Start every worker that was asked for: until now a cluster may put off the first ones
@@ -46,6 +49,16 @@ class Cluster(Protocol):
 
     def wait_exit(self, slot: int, deadline: Deadline) -> Exit | None:
         """How the slot's latest worker ended; None when it has not in time."""
+
+    def fileno(self) -> int:
+        """Readable when a worker may have ended."""
+
+    def hear(self) -> None:
+        """Take in what is readable. Never waits."""
+
+    def take_ended(self) -> set[int]:
+        """Slots whose latest worker is known to have ended, each told once: what it started may
+        hold a copy of its socket, which then does not end."""
 
     def close(self, grace_s: float) -> None:
         """End every worker: after grace_s they are terminated, then killed. Idempotent."""

@@ -48,12 +48,14 @@ class Engine(Protocol):
         """What `stoker status` shows of this run from now on. From any thread; never waits."""
 
 
-def make_engine(settings: dict[str, Any]) -> Engine:
-    """The engine that `--cluster` names."""
+def make_engine(
+    settings: dict[str, Any], tell: Callable[[str], None] = lambda text: None
+) -> Engine:
+    """The engine that `--cluster` names. tell: see `Engine.run`; here, before anything travels."""
     if settings["cluster"].startswith("processes:"):
         from stoker.cluster.processes import Processes
 
         return Processes(settings)
     from stoker.cluster.ray import RayEngine
 
-    return RayEngine(settings)
+    return RayEngine(settings, tell)

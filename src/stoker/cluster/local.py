@@ -8,23 +8,30 @@ iter(). When the trainer ends in any way, the template ends the workers and itse
 
 The control socket's other end is the trainer's alone: its end of file means that the trainer
 is gone. Parent-death signals are not used for the template, they follow the forking thread.
+The template is no child of the trainer: the script's os.wait() shall not see it.
 """
 
+import _imp
 import array
+import contextlib
 import ctypes
+import errno
 import gc
-import itertools
 import multiprocessing.util
 import os
 import select
 import signal
 import socket
 import struct
+import sys
 import traceback
+from collections import deque
 from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import NoReturn
 
+from stoker import descriptors, orphans
 from stoker.clock import Deadline
 from stoker.cluster.base import Exit
 from stoker.cluster.sizing import usable_cores
@@ -36,8 +43,15 @@ _PR_SET_PDEATHSIG = 1
 # A worker whose trainer is gone may finish its sample; all is over within 2 s.
 ORPHAN_GRACE_S = 0.5
 TERM_GRACE_S = 0.5
+REAPED_S = 1.0  # what PID 1 may take to reap a template
+HELLO_S = 5.0  # what a template may take to tell its pid
+LOOK_MS = 50  # how often workers are looked at where the system refuses pidfds
 
 _libc = ctypes.CDLL(None)  # opened before any fork: dlopen takes locks
+
+# As CDLL, but the interpreter's lock stays with the thread that forks.
+_python = ctypes.PyDLL(None, use_errno=True)
+_OWN = -1  # in place of a slot: the template itself
 
 Body = Callable[[int, socket.socket], None]
 
@@ -68,45 +82,80 @@ class Template:
         body: what a worker runs, given its slot and its end of the socket;
         prepare: what the template itself runs first.
         """
+        # As Process.start does: else workers would print again what is not yet written.
+        multiprocessing.util._flush_std_streams()  # type: ignore[attr-defined]
         self._owner_pid = os.getpid()
         self.names = [process.name for process in processes]
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pairs = [socket.socketpair() for _ in range(num_first)]
-        self._control = ours
+        self._control = descriptors.kept(ours)
+        self._control_is = descriptors.of(self._control.fileno())
         self._pids: dict[int, int] = {}
         self._exits: dict[int, Exit] = {}
+        self._has_ended: set[int] = set()  # slots, since `take_ended`
         self._is_gone = False
         num_at_once = usable_cores()
         self._has_rest = num_first > num_at_once
         self._first = [mine for mine, _ in pairs]
-        # As Process.start does: else workers would print again what is not yet written.
-        multiprocessing.util._flush_std_streams()  # type: ignore[attr-defined]
+        # On a host the template is the host's child, and prepare() the job's own code.
+        is_scripts = prepare is None
+        self._is_child = not is_scripts or orphans.come_here() or _stay_as_zombies()
+        self._must_reap = is_scripts and self._is_child
+        # Until each copy of the script is ours: a handler of the script's that raises there, as at
+        # Ctrl-C, would have the copy run the script on.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            self.pid = os.fork()
-        except OSError:
-            for sock in (ours, theirs, *itertools.chain.from_iterable(pairs)):
+            pid = os.fork() if self._is_child else _fork_orphan()
+            if pid == 0:
+                fork = fork_without_hooks if is_scripts else os.fork
+                self._become_template(
+                    lambda: _Forker(theirs, processes, body, fork, mask),
+                    {slot: pair[1] for slot, pair in enumerate(pairs)},
+                    num_at_once,
+                    prepare,
+                )
+            if self._is_child:
+                self._pids[_OWN] = pid
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # what has come meanwhile is handled
+        except BaseException:
+            self._control.close()  # a template that is there ends
+            for sock in self._first:
                 sock.close()
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             raise
-        if self.pid == 0:
-            for sock in (ours, *self._first):
+        finally:
+            for sock in (theirs, *(other for _, other in pairs)):
                 sock.close()
-            others = {slot: pair[1] for slot, pair in enumerate(pairs)}
-            _Forker(theirs, processes, body).serve_and_exit(others, num_at_once, prepare)
-        theirs.close()
-        for _, other in pairs:
-            other.close()
         _living.add(self)
 
-    def start(self, slot: int) -> socket.socket:
+    def _become_template(
+        self,
+        make: Callable[[], "_Forker"],
+        first: dict[int, socket.socket],
+        num_at_once: int,
+        prepare: Callable[[], None] | None,
+    ) -> NoReturn:
+        try:
+            for sock in (self._control, *self._first):
+                sock.close()
+            make().serve_and_exit(first, num_at_once, prepare)
+        finally:
+            os._exit(os.EX_SOFTWARE)
+
+    def start(self, slot: int, after_s: float = 0.0) -> socket.socket:
         if slot < len(self._first):
             first, self._first[slot] = self._first[slot], None  # type: ignore[call-overload]
             if first is not None:
                 return first
         self._pids.pop(slot, None)
         self._exits.pop(slot, None)
+        self._has_ended.discard(slot)
         ours, theirs = socket.socketpair()
         fds = array.array("i", [theirs.fileno()])
-        self._tell(_START, slot, 0, 0, [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+        self._has_rest = self._has_rest or after_s > 0
+        self._tell(
+            _START, slot, 0, int(after_s * 1000), [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)]
+        )
         theirs.close()
         return ours
 
@@ -138,9 +187,23 @@ class Template:
         self._listen_until(lambda: slot in self._exits, deadline)
         return self._exits.get(slot)
 
+    @property
+    def pid(self) -> int:
+        """Its own; waits until it has told. 0: it has ended before."""
+        return self.wait_pid(_OWN, Deadline(HELLO_S)) or 0
+
     def fileno(self) -> int:
         """Readable when there is news of a worker's end, or of the template's own."""
         return self._control.fileno()
+
+    def hear(self) -> None:
+        """Take in what is news. Never waits."""
+        self._listen_until(lambda: False, Deadline(0))
+
+    def take_ended(self) -> set[int]:
+        """Slots whose latest worker is known to have ended, each told once."""
+        ended, self._has_ended = self._has_ended, set()
+        return ended
 
     @property
     def is_gone(self) -> bool:
@@ -155,31 +218,53 @@ class Template:
             sock.close()
         if self._control.fileno() >= 0:
             self._tell(_CLOSE, 0, 0, int(grace_s * 1000))
-        if not self.wait_gone(Deadline(0)):
+        # Where it is a child of the script's, as torch's workers are, it is none after the epoch.
+        wait_s = grace_s + 2 * TERM_GRACE_S if self._must_reap else 0
+        if not self.wait_gone(Deadline(wait_s)):
             _leaving.add(self)
+            if self._must_reap:
+                self.kill()
 
     def wait_gone(self, deadline: Deadline) -> bool:
         """Whether the template has ended, with all its workers, by then."""
+        if self._control.fileno() >= 0 and not self._is_mine():
+            self._is_gone = True  # the script closed it: so the template ends
         self._listen_until(lambda: False, deadline)
         if self._is_gone and self._control.fileno() >= 0:
-            self._control.close()
+            descriptors.close_socket(self._control, self._control_is)
             _living.discard(self)
-            _reap_one(self.pid)
+            _leaving.discard(self)
+            if self._is_child:
+                _reap_one(self._pids[_OWN])
+            elif _OWN in self._pids:
+                _gone.append((self._pids[_OWN], Deadline(REAPED_S)))
         return self._is_gone
 
     def kill(self) -> None:
         """End it now; its workers follow: PR_SET_PDEATHSIG. Waits for nobody's end of a socket."""
-        os.kill(self.pid, signal.SIGKILL)
+        pid = self.pid
+        if pid and not self._is_gone:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self._is_gone = True
         self.wait_gone(Deadline(0))
+        if self._must_reap:  # its workers are this process's children now
+            for worker in self._pids.keys() - self._exits.keys() - {_OWN}:
+                _reap_one(self._pids[worker])
+
+    def _is_mine(self) -> bool:
+        return descriptors.is_still(self._control.fileno(), self._control_is)
 
     def abandon(self) -> None:
         """In a forked child: the sockets are the parent's affair."""
-        self._control.close()
+        descriptors.close_socket(self._control, self._control_is)
         for sock in filter(None, self._first):
             sock.close()
 
     def _tell(self, op: int, slot: int, a: int, b: int, anc: list[object] | None = None) -> None:
+        if not self._is_mine():  # the script closed it, and may have opened what is there now
+            self._is_gone = True
+            return
         try:
             self._control.sendmsg(
                 [_MESSAGE.pack(op, slot, a, b)],
@@ -202,12 +287,16 @@ class Template:
                 data = b""
             if not data:
                 self._is_gone = True
+                self._has_ended |= (
+                    self._pids.keys() - self._exits.keys() - {_OWN}
+                )  # PR_SET_PDEATHSIG
                 return
             op, slot, pid, code = _MESSAGE.unpack(data)
             if op == _STARTED:
                 self._pids[slot] = pid
             elif op == _EXITED and self._pids.get(slot) == pid:
                 self._exits[slot] = Exit(slot, pid, code)
+                self._has_ended.add(slot)
 
 
 # Held here until they were seen to end: garbage collection finalizes a socket at any moment.
@@ -235,6 +324,60 @@ def _reap_one(pid: int) -> None:
         os.waitpid(pid, 0)
     except ChildProcessError:
         return  # the script reaped it, or ignores SIGCHLD
+
+
+_gone: deque[tuple[int, Deadline]] = deque(maxlen=4)  # orphans, and when they must be reaped
+
+
+_zombies: set[int] = set()
+
+
+def _stay_as_zombies() -> bool:
+    """Whether PID 1 reaps nobody, as `sleep infinity` in a container: then templates are children."""
+    for pid, due in tuple(_gone):
+        if due.is_over() and not _zombies:
+            with contextlib.suppress(OSError):
+                stat = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+                _zombies.update({pid} if stat[0] == b"Z" else ())
+    return bool(_zombies)
+
+
+def _fork_orphan() -> int:
+    """As os.fork, but the new process is nobody's child: the one between ends at once."""
+    between = os.fork()
+    if between == 0:
+        # What the script registered has run: twice would be once too often.
+        pid = _python.fork()
+        if pid:
+            os._exit(0 if pid > 0 else 1)
+        return 0
+    try:
+        _, status = os.waitpid(between, 0)
+    except ChildProcessError:  # a thread of the script's took it, or it ignores SIGCHLD
+        return between
+    if status:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return between
+
+
+def fork_without_hooks() -> int:
+    """As os.fork in a process without threads, but of what the script registered only that of the
+    child runs. The rest has run when the trainer forked; here it might wait for ever for a thread
+    that only the trainer has. A hook that undoes what another has done may fail: it is not told.
+    """
+    _imp.acquire_lock()  # as os.fork does
+    pid = int(_python.fork())
+    if pid:
+        _imp.release_lock()
+        if pid < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        return pid
+    told, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        _python.PyOS_AfterFork_Child()
+    finally:
+        sys.unraisablehook = told
+    return 0
 
 
 def _abandon_all() -> None:
@@ -266,15 +409,24 @@ class _Forker:
     """The template process. Runs no user code; every signal is blocked in it."""
 
     def __init__(
-        self, control: socket.socket, processes: Sequence[BaseProcess], body: Body
+        self,
+        control: socket.socket,
+        processes: Sequence[BaseProcess],
+        body: Body,
+        fork: Callable[[], int],
+        mask: set[int | signal.Signals],
     ) -> None:
+        """mask: signals that the script has blocked; its workers start with it."""
         self._control = control
+        self._fork = fork
         self._processes = processes
         self._body = body
-        self._pid_of_fd: dict[int, tuple[int, int]] = {}  # pidfd -> slot, pid
+        self._later: dict[int, tuple[Deadline, socket.socket]] = {}  # by slot, to be started then
+        self._slot_of: dict[int, int] = {}  # by pid, of living workers
+        self._pid_of_fd: dict[int, int] = {}  # by pidfd; none where the system refuses them
         self._poll = select.poll()
         self._pid = os.getpid()
-        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        self._mask = mask
         self._ignores_children = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
 
     def serve_and_exit(
@@ -283,12 +435,13 @@ class _Forker:
         num_at_once: int,
         prepare: Callable[[], None] | None,
     ) -> NoReturn:
-        status = 70
+        status = os.EX_SOFTWARE
         try:
             if prepare is not None:
                 prepare()
             if self._ignores_children:  # exit codes would be lost
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._say(_STARTED, _OWN, self._pid, 0)
             gc.freeze()  # a collection in a worker then touches, and so copies, no old page
             self._poll.register(self._control, select.POLLIN)
             for slot in range(min(len(first), num_at_once)):
@@ -307,9 +460,9 @@ class _Forker:
         rest: first workers that are not started yet.
         """
         while True:
-            for fd, _ in self._poll.poll():
+            self._start_due(rest)
+            for fd, _ in self._wait_news(self._due_ms()):
                 if fd != self._control.fileno():
-                    self._bury(fd)
                     continue
                 data, fds = self._hear()
                 if not data:
@@ -319,15 +472,19 @@ class _Forker:
                     return float(milliseconds) / 1000
                 if op == _START:
                     sock = socket.socket(fileno=fds[0])
-                    self._start(slot, sock, rest)
+                    self._later[slot] = Deadline(milliseconds / 1000), sock
+                    self._start_due(rest)
                 elif op == _REST:
                     self._start_or_drop(rest, bool(signum))
                 elif op == _SIGNAL:
+                    self._start_due(rest, slot)
                     self._signal(signum, slot)
 
     def _hear(self) -> tuple[bytes, list[int]]:
         try:
-            data, anc, _, _ = self._control.recvmsg(_MESSAGE.size, socket.CMSG_SPACE(4))
+            data, anc, _, _ = self._control.recvmsg(
+                _MESSAGE.size, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC
+            )
         except OSError:
             return b"", []
         fds = array.array("i")
@@ -335,7 +492,19 @@ class _Forker:
             fds.frombytes(payload)
         return data, list(fds)
 
+    def _due_ms(self) -> int | None:
+        return min((due.left_ms() or 0 for due, _ in self._later.values()), default=None)
+
+    def _start_due(self, rest: dict[int, socket.socket], at_once: int = -1) -> None:
+        for slot in tuple(self._later):
+            due, sock = self._later[slot]
+            if due.is_over() or slot == at_once:
+                del self._later[slot]
+                self._start(slot, sock, rest)
+
     def _start_or_drop(self, rest: dict[int, socket.socket], start: bool) -> None:
+        while self._later and not start:
+            self._later.popitem()[1][1].close()
         while rest:
             slot = min(rest)
             sock = rest.pop(slot)
@@ -345,14 +514,32 @@ class _Forker:
                 sock.close()
 
     def _start(self, slot: int, sock: socket.socket, others: dict[int, socket.socket]) -> None:
-        pid = os.fork()
+        pid = self._fork()
         if pid == 0:
             self._become_worker(slot, sock, others)
         sock.close()
-        pidfd = os.pidfd_open(pid)
-        self._pid_of_fd[pidfd] = slot, pid
-        self._poll.register(pidfd, select.POLLIN)
+        self._slot_of[pid] = slot
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:  # a sandbox's filter, or no descriptor left
+            pass
+        else:
+            self._pid_of_fd[pidfd] = pid
+            self._poll.register(pidfd, select.POLLIN)
         self._say(_STARTED, slot, pid, 0)
+
+    def _wait_news(self, left_ms: float | None) -> list[tuple[int, int]]:
+        """Descriptors with news; of workers that have ended the trainer is told."""
+        if len(self._pid_of_fd) < len(self._slot_of):
+            left_ms = LOOK_MS if left_ms is None else min(left_ms, LOOK_MS)
+        news = self._poll.poll(left_ms)
+        for fd in [fd for fd, _ in news if fd in self._pid_of_fd]:
+            self._poll.unregister(fd)
+            os.close(fd)
+            self._reap(self._pid_of_fd.pop(fd), 0)
+        for pid in self._slot_of.keys() - set(self._pid_of_fd.values()):
+            self._reap(pid, os.WNOHANG)
+        return news
 
     def _become_worker(
         self, slot: int, sock: socket.socket, others: dict[int, socket.socket]
@@ -362,7 +549,7 @@ class _Forker:
             die_with_parent()
             if os.getppid() != self._pid:
                 os._exit(1)
-            for other in others.values():
+            for other in (*others.values(), *(later for _, later in self._later.values())):
                 other.close()
             self._control.close()
             for pidfd in self._pid_of_fd:
@@ -386,16 +573,14 @@ class _Forker:
             pass  # the trainer raises it too
 
     def _signal(self, signum: int, slot: int | None = None) -> None:
-        for at, pid in self._pid_of_fd.values():
+        for pid, at in self._slot_of.items():
             if slot is None or at == slot:
                 os.kill(pid, signum)
 
-    def _bury(self, pidfd: int) -> None:
-        slot, pid = self._pid_of_fd.pop(pidfd)
-        self._poll.unregister(pidfd)
-        os.close(pidfd)
-        _, status = os.waitpid(pid, 0)
-        self._say(_EXITED, slot, pid, os.waitstatus_to_exitcode(status))
+    def _reap(self, pid: int, options: int) -> None:
+        ended, status = os.waitpid(pid, options)
+        if ended:
+            self._say(_EXITED, self._slot_of.pop(pid), pid, os.waitstatus_to_exitcode(status))
 
     def _say(self, op: int, slot: int, pid: int, code: int) -> None:
         try:
@@ -406,13 +591,12 @@ class _Forker:
     def _end_all(self, grace_s: float) -> None:
         """Close -> wait -> terminate -> wait -> kill."""
         self._poll.unregister(self._control)
-        self._wait_buried(Deadline(grace_s))
+        self._wait_reaped(Deadline(grace_s))
         self._signal(signal.SIGTERM)
-        self._wait_buried(Deadline(TERM_GRACE_S))
+        self._wait_reaped(Deadline(TERM_GRACE_S))
         self._signal(signal.SIGKILL)
-        self._wait_buried(Deadline(None))
+        self._wait_reaped(Deadline(None))
 
-    def _wait_buried(self, deadline: Deadline) -> None:
-        while self._pid_of_fd and not deadline.is_over():
-            for fd, _ in self._poll.poll(deadline.left_ms()):
-                self._bury(fd)
+    def _wait_reaped(self, deadline: Deadline) -> None:
+        while self._slot_of and not deadline.is_over():
+            self._wait_news(deadline.left_ms())

@@ -18,8 +18,9 @@ from typing import Any
 from stoker.clock import Deadline, now_s
 from stoker.cluster.hosts import Bounds, Brake, to_give_back
 
+CODE_FOLDER = "STOKER_CODE_FOLDER"  # a host's variable: where the script's modules are
 LEAVE_S = 5.0  # what a host that is given back may take to end
-HOST = ("-m", "stoker.host.host")
+HOST = ("-P", "-m", "stoker.host.host")  # -P: what lies in its working folder is not ours
 
 
 @dataclass(slots=True)
@@ -143,15 +144,19 @@ def _name(number: int) -> str:
     return f"process {number}"
 
 
-def start_host(way: dict[str, Any], host: Sequence[str] = HOST) -> "subprocess.Popen[bytes]":
+def start_host(
+    way: dict[str, Any], host: Sequence[str] = HOST, code: str | None = None
+) -> "subprocess.Popen[bytes]":
     """A host: one worker's process. It ends with its stdin, which whoever starts it holds open.
 
+    code: a folder with the script's own modules. Jobs see it, the host itself does not, whatever
+    names they have.
     Raises OSError. is_bound: even where it is stopped then, and so cannot see it; for this thread
     is the last.
     """
     process = subprocess.Popen(
         [sys.executable, *host],
-        env=os.environ | ({"PYTHONHASHSEED": seed} if (seed := way.get("hash_seed")) else {}),
+        env=_environ(way.get("hash_seed"), code),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         bufsize=0,
@@ -161,3 +166,15 @@ def start_host(way: dict[str, Any], host: Sequence[str] = HOST) -> "subprocess.P
     with contextlib.suppress(BrokenPipeError):  # it has ended already, as its code will tell
         process.stdin.write(json.dumps(way).encode() + b"\n")
     return process
+
+
+def _environ(hash_seed: str | None, code: str | None) -> dict[str, str]:
+    environ = dict(os.environ)
+    if hash_seed:
+        environ["PYTHONHASHSEED"] = hash_seed
+    if code is not None:
+        environ[CODE_FOLDER] = code
+        path = environ.pop("PYTHONPATH", "").split(os.pathsep)  # where Ray has put it
+        if kept := os.pathsep.join(folder for folder in path if folder not in ("", code)):
+            environ["PYTHONPATH"] = kept
+    return environ

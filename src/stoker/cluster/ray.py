@@ -12,6 +12,7 @@ import itertools
 import logging
 import os
 import socket
+import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -34,16 +35,12 @@ from stoker.cluster.hosts import (
     to_give_back,
 )
 from stoker.cluster.processes import HOST, start_host
+from stoker.travels import FILE_LIMIT_NBYTES, shipment
 
 LOOK_EVERY_S = 1.0  # Ray tells nobody when nodes come
 # Before a run tells the others of itself: one more process there, while its first hosts begin.
 LOOKS_BEFORE_TOLD = 8
 NAMESPACE = "stoker"  # of the runs' actors
-# Ray refuses working folders above 500 MiB; what is shipped is code, and data lies elsewhere.
-FOLDER_LIMIT_NBYTES = 100 << 20
-FILE_LIMIT_NBYTES = 1 << 20
-MAX_FILES = 10_000
-_NOT_SHIPPED = (".git", ".venv", "venv", "__pycache__", ".mypy_cache", ".pytest_cache", "wandb")
 _NODE = "ray.io/node-id"  # a label that Ray gives every node
 _HEAD = "node:__internal_head__"  # a resource that Ray gives the head alone
 
@@ -63,13 +60,14 @@ class HostActor:
         this actor then, may have lost its head.
         """
         node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        code = str(Path.cwd()) if way["ships_code"] else None
         brake = Brake()
         while True:
             began_s = now_s()
-            with start_host({**way, "node": node, "is_bound": True}, host) as process:
-                if (code := process.wait()) in (0, UNREACHABLE):
-                    return code, node
-            threading.Event().wait(brake.ended(now_s() - began_s, was_killed=code < 0))
+            with start_host({**way, "node": node, "is_bound": True}, host, code) as process:
+                if (ended := process.wait()) in (0, UNREACHABLE):
+                    return ended, node
+            threading.Event().wait(brake.ended(now_s() - began_s, was_killed=ended < 0))
 
 
 @ray.remote(num_cpus=0, max_restarts=-1)
@@ -190,7 +188,7 @@ class RayEngine:
     """settings: `cluster` is `auto`, HOST:PORT or ray://HOST:PORT; `folder`, if any, is shipped; the
     rest as `Engine`. Raises ConnectionError where nobody answers."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any], tell: Callable[[str], None]) -> None:
         self._host: Sequence[str] = settings.get("host", HOST)
         self._address: str = settings["cluster"]
         self._bounds = Bounds.of(settings["workers"])
@@ -199,20 +197,21 @@ class RayEngine:
         self._places: dict[int, _Place] = {}
         self._numbers = itertools.count()
         self._told: set[str] = set()
-        self._left_out: list[str] = []
+        self._ships_code = False
         self._dialled = ""
         self._stats: dict[str, Any] = {}
         self._runs = _Runs()
         self._num_looks = 0
-        # What is not shipped stands below; Ray would tell the user of a list of its own.
+        # What is not shipped is told here; Ray would tell the user of a list of its own.
         os.environ.setdefault("RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES", "")
-        ray.init(
-            address=self._address,
-            log_to_driver=False,
-            configure_logging=False,
-            logging_level=logging.ERROR,
-            runtime_env=self._code(settings.get("folder")),
-        )
+        with tempfile.TemporaryDirectory(prefix="stoker-code-") as copies:  # until Ray has them
+            ray.init(
+                address=self._address,
+                log_to_driver=False,
+                configure_logging=False,
+                logging_level=logging.ERROR,
+                runtime_env=self._code(settings.get("folder"), copies, tell),
+            )
 
     def address_of_trainer(self) -> str:
         if not self._address.startswith("ray://"):
@@ -233,12 +232,6 @@ class RayEngine:
         self, way: dict[str, Any], tell: Callable[[str], None], dismiss: Callable[[str], None]
     ) -> None:
         self._dialled = f"{way['address']} port {way['port']}"
-        if self._left_out:
-            tell(
-                f"{len(self._left_out)} files beside the script are not shipped to the workers "
-                f"({', '.join(self._left_out[:3])}, ...): more than {FILE_LIMIT_NBYTES >> 20} MiB "
-                "each; workers read them where they have them under the same path"
-            )
         while True:
             try:
                 self._look(tell)
@@ -337,7 +330,8 @@ class RayEngine:
                 options = HostActor.options(**_room(place.node, nodes.ours))  # type: ignore[attr-defined]
                 actor = options.remote()
                 where = actor.where.remote()
-                kept = actor.keep.remote({**way, "name": _name(number)}, self._host)
+                told = {**way, "name": _name(number), "ships_code": self._ships_code}
+                kept = actor.keep.remote(told, self._host)
                 place.actor, place.where, place.kept = actor, where, kept
                 place.started_s = now_s()
 
@@ -357,25 +351,25 @@ class RayEngine:
                 cpus[node["NodeID"]] = int(node["Resources"].get("CPU", 0))
         return _Nodes(cpus, ours, head)
 
-    def _code(self, folder: str | None) -> dict[str, Any]:
-        """Ray's runtime_env with this folder, but for what is too large to be code."""
+    def _code(self, folder: str | None, copies: str, tell: Callable[[str], None]) -> dict[str, Any]:
+        """Ray's runtime_env with copies of what may travel of this folder, which is told first."""
         if folder is None:
             return {}
-        nbytes = num_files = 0
-        for path, folders, files in os.walk(folder):
-            folders[:] = [name for name in folders if name not in _NOT_SHIPPED]
-            for name in files:
-                file = Path(path, name)
-                size = file.stat().st_size if file.is_file() else 0
-                if size > FILE_LIMIT_NBYTES:
-                    self._left_out.append(str(file.relative_to(folder)))
-                else:
-                    nbytes, num_files = nbytes + size, num_files + 1
-            if nbytes > FOLDER_LIMIT_NBYTES or num_files > MAX_FILES:
-                self._left_out = [folder]
-                return {}
-        excludes = [*_NOT_SHIPPED, *(f"/{name}" for name in self._left_out)]
-        return {"working_dir": folder, "excludes": excludes}
+        shipped = shipment(folder, os.path.expanduser("~"))  # noqa: PTH111  # which raises nothing
+        tell(shipped.said)
+        if shipped.too_large:
+            num = len(shipped.too_large)
+            names = ", ".join(shipped.too_large[:3]) + (", ..." if num > 3 else "")
+            tell(
+                (f"{num} files beside the script are" if num > 1 else "1 file beside the script is")
+                + f" not shipped to the workers ({names}): more than {FILE_LIMIT_NBYTES >> 20} MiB; "
+                "workers read such a file where they have it under the same path"
+            )
+        self._ships_code = bool(shipped.files)
+        if not shipped.files:
+            return {}
+        shipped.copy_to(copies)
+        return {"working_dir": copies}
 
 
 def _name(number: int) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
+OWN = Path("/proc/self/cgroup")  # paths below that. Source: cgroups(7)
 
 
 def usable_cores(cgroup: Path = CGROUP) -> int:
@@ -69,34 +70,77 @@ def machine_nbytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def memory_nbytes(cgroup: Path = CGROUP) -> int:
+def memory_nbytes(cgroup: Path = CGROUP, own: Path = OWN) -> int:
     """Memory that the processes of this machine, or container, may have in all."""
-    return min([machine_nbytes(), *(limit for limit, _ in _memory_of(cgroup))])
+    return min([machine_nbytes(), *(limit for limit, _ in _memory_of(cgroup, own))])
 
 
-def available_nbytes(cgroup: Path = CGROUP, meminfo: Path = Path("/proc/meminfo")) -> int:
+def available_nbytes(
+    cgroup: Path = CGROUP, meminfo: Path = Path("/proc/meminfo"), own: Path = OWN
+) -> int:
     """Memory that they may still take, as the kernel estimates it. Source: proc(5), meminfo."""
     lines = (line.split() for line in _read(meminfo).splitlines())
     kib = [int(line[1]) for line in lines if line[0] == "MemAvailable:"]
-    left = [max(0, limit - used) for limit, used in _memory_of(cgroup)]
+    left = [max(0, limit - used) for limit, used in _memory_of(cgroup, own)]
     return min([kib[0] << 10 if kib else machine_nbytes(), *left])
 
 
-def _memory_of(cgroup: Path) -> Iterator[tuple[int, int]]:
-    """What a cgroup grants and what of that is used, but for files' pages that can go."""
-    for limit, used, stat, cached in (
-        ("memory.max", "memory.current", "memory.stat", "inactive_file"),
-        (
-            "memory/memory.limit_in_bytes",
-            "memory/memory.usage_in_bytes",
-            "memory/memory.stat",
-            "total_inactive_file",
-        ),
-    ):
-        words = _read(cgroup / limit).strip(), _read(cgroup / used).strip()
+def private_nbytes(statm: Path = Path("/proc/self/statm")) -> int:
+    """Memory of this process's own, which a fork shares until either writes to it.
+
+    Source: proc(5), statm: resident pages, and those of them that are files' or shared memory's.
+    """
+    words = _read(statm).split()
+    pages = int(words[1]) - int(words[2]) if len(words) > 2 else 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def why_no_second_copy() -> str:
+    """Why no fork of this process may live beside it; empty where its memory fits twice.
+
+    A process that writes to all its memory while a fork lives has it twice.
+    """
+    own, left = private_nbytes(), available_nbytes()
+    if own <= left:
+        return ""
+    return f"a second copy of its {own / 1e9:.1f} GB would not fit in the {left / 1e9:.1f} GB left"
+
+
+def _memory_of(cgroup: Path, own: Path) -> Iterator[tuple[int, int]]:
+    """What each cgroup that this process is in grants, and what of that is used, but for files'
+    pages, which can go. Of the first version and the second, from its own up to the root."""
+    for folder, limit, used, prefix in _memory_folders(cgroup, own):
+        words = _read(folder / limit).strip(), _read(folder / used).strip()
         if words[0].isdecimal() and words[1].isdecimal():
-            stats = dict(line.split() for line in _read(cgroup / stat).splitlines())
-            yield int(words[0]), int(words[1]) - int(stats.get(cached, 0))
+            stats = dict(line.split() for line in _read(folder / "memory.stat").splitlines())
+            cached = sum(int(stats.get(prefix + name, 0)) for name in _CACHED)
+            yield int(words[0]), int(words[1]) - cached
+
+
+_CACHED = ("inactive_file", "active_file")
+
+
+def _memory_folders(cgroup: Path, own: Path) -> Iterator[tuple[Path, str, str, str]]:
+    """Of a container that sees no more than its own the root's alone exist."""
+    paths = {"": "/", "memory": "/"}  # by controllers; "" is the second version's
+    for line in _read(own).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "" or "memory" in controllers.split(","):
+            paths[controllers and "memory"] = path
+    first = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"
+    second = "memory.max", "memory.current", ""
+    for folder in _up_to_root(cgroup / "memory", paths["memory"]):
+        yield folder, *first
+    for root in (cgroup, cgroup / "unified"):
+        for folder in _up_to_root(root, paths[""]):
+            yield folder, *second
+
+
+def _up_to_root(root: Path, path: str) -> Iterator[Path]:
+    folder = Path(path.strip("/"))
+    yield root / folder
+    for parent in folder.parents:
+        yield root / parent
 
 
 def _read(file: Path) -> str:

@@ -7,6 +7,7 @@ Owner: one thread.
 """
 
 import os
+import select
 import signal
 import socket
 import warnings
@@ -16,6 +17,8 @@ from multiprocessing.process import BaseProcess
 from pickle import PicklingError
 from typing import Any
 
+from stoker import stack
+from stoker.blame import is_scripts
 from stoker.clock import Deadline
 from stoker.cluster.base import Exit
 from stoker.cluster.frozen import Frozen
@@ -28,7 +31,7 @@ TERM_GRACE_S = 0.5
 class Spawned:
     """See `Cluster` for the calls.
 
-    target: what a worker runs, given `job`, its slot, its end of the socket and `extra(slot)`.
+    target: what a worker runs, given `job`, its slot, its end of the socket and what `extra(slot)` gives.
     """
 
     def __init__(
@@ -36,7 +39,7 @@ class Spawned:
         context: BaseContext,
         target: Callable[..., None],
         job: Any,
-        extra: Callable[[int], object],
+        extra: Callable[[int], tuple[object, ...]],
         num_first: int,
     ) -> None:
         self._context, self._target, self._extra = context, target, extra
@@ -45,6 +48,9 @@ class Spawned:
         self._exits: dict[int, Exit] = {}  # of the latest worker of a slot, if it has ended
         self.names: list[str] = []
         self._first: dict[int, socket.socket] = {}
+        self._ends = select.epoll()  # of pidfds
+        self._slot_of_fd: dict[int, int] = {}
+        self._has_ended: set[int] = set()  # slots, since `take_ended`
         self._is_closed = False
         try:
             for slot in range(num_first):
@@ -59,7 +65,8 @@ class Spawned:
         except Exception as error:
             self._frozen, self.why_no_replacement = None, f"{type(error).__name__}: {error}"
 
-    def start(self, slot: int) -> socket.socket:
+    def start(self, slot: int, after_s: float = 0.0) -> socket.socket:
+        """At once: it takes seconds anyway."""
         if slot in self._first:
             return self._first.pop(slot)
         assert self._frozen is not None, "nobody may ask for a replacement without a copy"
@@ -86,6 +93,31 @@ class Spawned:
             self._collect(slot, deadline)
         return self._exits.get(slot)
 
+    def fileno(self) -> int:
+        return self._ends.fileno()
+
+    def hear(self) -> None:
+        for fd, _ in self._ends.poll(0):
+            self._has_ended.add(self._slot_of_fd[fd])
+            self._forget(fd)
+
+    def take_ended(self) -> set[int]:
+        ended, self._has_ended = self._has_ended, set()
+        return ended
+
+    def _watch(self, slot: int, pid: int) -> None:
+        try:
+            fd = os.pidfd_open(pid)
+        except OSError:  # a sandbox's filter: the end of its socket tells, as it mostly does
+            return
+        self._slot_of_fd[fd] = slot
+        self._ends.register(fd, select.EPOLLIN)
+
+    def _forget(self, fd: int) -> None:
+        del self._slot_of_fd[fd]
+        self._ends.unregister(fd)
+        os.close(fd)
+
     def _collect(self, slot: int, deadline: Deadline) -> None:
         """Wait for a worker's end, keep how it ended, and give its pipes back."""
         process = self._processes[slot]
@@ -102,6 +134,9 @@ class Spawned:
         self._is_closed = True
         for sock in self._first.values():
             sock.close()
+        for fd in tuple(self._slot_of_fd):
+            self._forget(fd)
+        self._ends.close()
         self._wait_gone(Deadline(grace_s))
         for signum, wait_s in ((signal.SIGTERM, TERM_GRACE_S), (signal.SIGKILL, None)):
             for slot in tuple(self._processes):
@@ -114,26 +149,35 @@ class Spawned:
 
     def _start(self, slot: int, job: Any) -> socket.socket:
         self._exits.pop(slot, None)
+        self._has_ended.discard(slot)
+        for fd in [fd for fd, of in self._slot_of_fd.items() if of == slot]:
+            self._forget(fd)
         ours, theirs = socket.socketpair()
         process = self._context.Process(  # type: ignore[attr-defined]
-            target=self._target, args=(job, slot, theirs, self._extra(slot))
+            target=self._target, args=(job, slot, theirs, *self._extra(slot))
         )
         process.daemon = True
         try:
             process.start()
-        except (TypeError, AttributeError, PicklingError):
+        except (TypeError, AttributeError, PicklingError) as error:
             ours.close()
+            if not is_scripts(error):  # torch will try as well, and warn
+                raise
             # Source: torch/utils/data/dataloader.py `_MultiProcessingDataLoaderIter`, 2.13
-            warnings.warn(
+            from torch.utils.data.dataloader import DataLoader
+
+            stack.standing_at(DataLoader._get_iterator, "_MultiProcessingDataLoaderIter")(
+                warnings.warn,
                 "Got pickle error when attempting to start a worker Process. "
                 "This might be because the worker Process arguments are not picklable. "
                 "Python 3.14+ changed the multiprocessing start method in non-Mac POSIX platforms "
                 "to 'forkserver', which requires the worker Process arguments to be picklable. "
                 "You can also try multiprocessing.set_start_method('fork').",
-                stacklevel=2,
             )
             raise
         finally:
             theirs.close()
         self._processes[slot] = process
+        assert process.pid is not None
+        self._watch(slot, process.pid)
         return ours

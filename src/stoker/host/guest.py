@@ -147,7 +147,7 @@ def _leave(news: socket.socket, why: str) -> NoReturn:
 def _received(sock: socket.socket, nbytes: int) -> tuple[int, Arena]:
     """A worker's slot and arena."""
     sock.setblocking(True)
-    data, fds, _, _ = socket.recv_fds(sock, _SLOT.size, 1)
+    data, fds, _, _ = socket.recv_fds(sock, _SLOT.size, 1, socket.MSG_CMSG_CLOEXEC)
     if not fds:
         sys.exit(1)  # the host has ended
     (slot,) = _SLOT.unpack(data)

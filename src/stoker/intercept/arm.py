@@ -67,7 +67,17 @@ def install() -> None:
 
         patches.install(from_env())
     except Exception as error:
-        print(f"stoker: off, everything is left to torch: {error}", file=sys.stderr)
+        _say(f"off, everything is left to torch: {error}")
+
+
+def _say(text: str) -> None:
+    """As speak.say; in silence where even that fails."""
+    try:  # contextlib would cost a process without torch 3 ms
+        from stoker import speak
+
+        speak.say(text)
+    except Exception:
+        return
 
 
 def arm() -> None:
@@ -88,7 +98,7 @@ def install_ddp() -> None:
 
         patches.install_ddp()
     except Exception as error:
-        print(f"stoker: gradients are left to DDP: {error}", file=sys.stderr)
+        _say(f"gradients are left to DDP: {error}")
 
 
 def _seed() -> None:

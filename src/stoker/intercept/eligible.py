@@ -6,6 +6,7 @@ reason in words, said once and listed in the report (docs/guarantees.md, G4).
 
 import functools
 import multiprocessing
+import re
 import sys
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -44,7 +45,8 @@ def _reasons(loader: DataLoader[Any], chains_asked: bool) -> list[str]:
 
 def _prefetch_factor(loader: DataLoader[Any]) -> int:
     """torch asks what only resembles a loader for it where it has workers."""
-    return (loader.prefetch_factor or 1) if loader.num_workers else 1
+    asked = loader.prefetch_factor if loader.num_workers else None
+    return 1 if asked is None else asked
 
 
 def overrides_get_iterator(kind: type) -> bool:
@@ -64,8 +66,10 @@ def why_not_stateful(loader: DataLoader[Any], chains_asked: bool) -> list[str]:
 
 
 def _stateful_reasons(loader: Any) -> list[str]:
-    from torchdata import __version__ as version  # imported: the loader is there
+    import torchdata  # imported: the loader is there
     from torchdata.stateful_dataloader import StatefulDataLoader
+
+    version = str(getattr(torchdata, "__version__", "one without a version"))  # a checkout
 
     if type(loader)._get_iterator is not StatefulDataLoader._get_iterator:
         return [f"{type(loader).__qualname__} overrides _get_iterator"]
@@ -118,9 +122,9 @@ def why_not_here() -> str:
     """Why stoker does not work with this system, Python or torch; empty: it does."""
     import torch
 
-    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    numbers = re.match(r"(\d+)\.(\d+)", str(torch.__version__))
     if sys.platform != "linux":
         return f"only Linux is supported, this is {sys.platform}"
-    if version < (2, 8):
+    if numbers is None or tuple(map(int, numbers.groups())) < (2, 8):
         return f"torch >= 2.8 is supported, this is {torch.__version__}"
     return ""

@@ -1,4 +1,4 @@
-"""Loaders with num_workers=0: who is tried, what became of them, and what is said of it.
+"""Loaders with `num_workers=0`: which are offloaded, and what is reported.
 
 Promise: one line for a loader that others could make faster; none where nothing is to gain.
 """
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from stoker.report.metrics import LoaderRecord
     from stoker.spare.evidence import Usual
-    from stoker.spare.iterator import Verdict
+    from stoker.spare.first import Verdict
+    from stoker.stream.fallback import Attempt
 
 MIN_GAIN_TO_TELL = 1.1
 TRYING = "num_workers=0: not looked at yet"
@@ -53,10 +54,10 @@ def why(loader: "DataLoader[Any]") -> list[str]:
     return [reason] if reason else []
 
 
-def make_iterator(loader: "DataLoader[Any]", record: "LoaderRecord") -> Any:
-    """An iterator that finds out by itself who makes the batches."""
+def make_iterator(loader: "DataLoader[Any]", record: "LoaderRecord", attempt: "Attempt") -> Any:
+    """An iterator that finds out by itself who makes the batches. attempt: knows it early."""
     from stoker.report.digest import batch_sha256
-    from stoker.spare.iterator import InProcessIterator, InProcessOptions
+    from stoker.spare.first import FirstBatches, InProcessOptions
 
     slots = run.slots()
     known = _known(loader)
@@ -70,6 +71,8 @@ def make_iterator(loader: "DataLoader[Any]", record: "LoaderRecord") -> Any:
         if not reason:
             run.recorder().run.num_slots = slots
         known.why_here = reason
+        if verdict.is_failure:
+            run.say_once(f"{record.place} stays with torch: {reason}")
         if reason and verdict.gain is not None and verdict.gain >= MIN_GAIN_TO_TELL:
             run.say_once(
                 f"{record.place} stays with torch: {reason}; "
@@ -93,6 +96,9 @@ def make_iterator(loader: "DataLoader[Any]", record: "LoaderRecord") -> Any:
         usual=known.usual,
         ended=ended,
     )
-    iterator: Any = InProcessIterator(loader, options)
+    iterator: Any = FirstBatches.__new__(FirstBatches)
+    attempt.iterator = iterator
+    FirstBatches.__init__(iterator, loader, options)
     iterator._stoker_meter = meter
+    meter.attach(iterator)
     return iterator

@@ -6,34 +6,39 @@ Promise: in doubt, torch (docs/guarantees.md, G4).
 import contextlib
 import functools
 import sys
+import sysconfig
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stoker import speak, stack
+from stoker.blame import in_words, is_scripts
 from stoker.clock import now_s
 from stoker.cluster.sizing import machine_nbytes
 from stoker.intercept import in_process, run
-from stoker.intercept.meter import Meter
+from stoker.intercept.meter import Meter, drawn_by
 from stoker.order.chain import num_chains
 from stoker.proof import side
+from stoker.report.samples import length_of
 
 if TYPE_CHECKING:
     from torch.utils.data.dataloader import DataLoader
 
     from stoker.report.metrics import LoaderRecord
+    from stoker.stream.fallback import Attempt
     from stoker.stream.iterator import StreamOptions
 
 GetIterator = Callable[["DataLoader[Any]"], Any]
 Next = Callable[[Any], Any]
-WhyNot = Callable[["DataLoader[Any]", bool], list[str]]
-MakeIterator = Callable[["DataLoader[Any]", "StreamOptions"], Any]
+MakeIterator = Callable[["Attempt", "DataLoader[Any]", str], Any]
 
 HELD_FRAC_OF_MACHINE = 0.25
+UNKNOWN_PLACE = "unknown place"  # a loader that no line of Python's iterates
 
 _fast_forwards = threading.local()  # may: an iterator is being made that calls its own next()
 
-_OURS = str(Path(__file__).parents[1])
+_OURS = f"{Path(__file__).parents[1]}/"
 
 
 def get_iterator(original: GetIterator) -> GetIterator:
@@ -50,11 +55,28 @@ def _handing_out(make: Callable[..., Any], original: GetIterator) -> GetIterator
     @functools.wraps(original)
     def _get_iterator(self: "DataLoader[Any]") -> Any:
         iterator = make(original, self, place_of(sys._getframe(1)))
-        if side.is_on():
-            iterator._stoker_meter.follow(self, _looks(self))
+        _follow(iterator, self)
         return iterator
 
     return _get_iterator
+
+
+def _is_compared() -> bool:
+    try:
+        return side.is_on()
+    except Exception:
+        return False
+
+
+def _follow(iterator: Any, loader: "DataLoader[Any]") -> None:
+    meter = getattr(iterator, "_stoker_meter", None)
+    if _is_compared() and meter is not None:
+        try:
+            meter.follow(loader, _looks(loader))
+        except Exception as error:
+            if speak.raised_by_handler(error):
+                raise
+            run.say_once(f"{meter.place} is not compared: {in_words(error)}")
 
 
 def _made(original: GetIterator, loader: "DataLoader[Any]", place: str) -> Any:
@@ -62,30 +84,98 @@ def _made(original: GetIterator, loader: "DataLoader[Any]", place: str) -> Any:
     reasons = _why_not(loader)
     if reasons:
         _say_why(place, reasons)
-    if not reasons and (loader.num_workers or run.settings.chains != "script"):
-        return _offload(loader, place)
-    reasons = reasons or in_process.why(loader)
-    record = _record(loader, place, loader.num_workers, reasons)
+    elif loader.num_workers or run.settings.chains != "script":
+        return _tried(_offload, original, loader, place)
+    else:
+        reasons = _asked(in_process.why, loader, place=place)
     if not reasons:
-        return in_process.make_iterator(loader, record)
-    iterator = _torchs(original, loader)
-    _meter(iterator, record)
-    return iterator
+        return _tried(_in_process, original, loader, place)
+    return _left(lambda: _torchs(original, loader), loader, place, reasons)
 
 
 def _made_stateful(original: GetIterator, loader: "DataLoader[Any]", place: str) -> Any:
     """An iterator with a meter."""
-    from stoker.intercept.eligible import why_not_stateful
 
-    reasons = _why_not(loader, why_not_stateful)
+    def torchdatas(loader: "DataLoader[Any]") -> Any:
+        with _fast_forwarding():
+            return original(loader)
+
+    reasons = _why_not(loader, "why_not_stateful")
     if not reasons:
-        return _offload(loader, place, _stateful_iterator)
+        return _tried(_offload_stateful, torchdatas, loader, place)
     if not run.settings.off:
         run.say_once(f"{place} stays with torchdata: {reasons[0]}")
-    record = _record(loader, place, loader.num_workers, reasons)
-    with _fast_forwarding():
-        iterator = original(loader)
+    return _left(lambda: torchdatas(loader), loader, place, reasons)
+
+
+def _asked(question: Callable[..., list[str]], *about: Any, place: str = "") -> list[str]:
+    """The reasons that a question gives; if it fails, that is one.
+
+    Nothing of the script's runs for it that torch would run, so an error is the script's only if a
+    signal handler raised it. place: where that is said here.
+    """
+    try:
+        return question(*about)
+    except Exception as error:
+        if speak.raised_by_handler(error):
+            raise
+        reasons = [in_words(error)]
+    if place:
+        _say_why(place, reasons)
+    return reasons
+
+
+def _left(make: Callable[[], Any], loader: Any, place: str, reasons: list[str]) -> Any:
+    """torch's own iterator, which `make` makes, with a meter if there can be one."""
+    record = None
+    try:
+        record = _record(loader, place, loader.num_workers, reasons)
+    except Exception as error:
+        if speak.raised_by_handler(error):
+            raise
+        run.say_once(f"{place} is not counted: {in_words(error)}")
+    iterator = make()
     _meter(iterator, record)
+    return iterator
+
+
+def _tried(make: MakeIterator, original: GetIterator, loader: Any, place: str) -> Any:
+    """What `make` makes; torch's own iterator if stoker fails before that stands.
+
+    Said only when torch's iterator stands: an error of the script's arises there as well, and then
+    that is all that is to be told.
+    """
+    attempt: Attempt | None = None
+    try:
+        from stoker.stream import fallback
+
+        attempt = fallback.Attempt(loader)
+        iterator = make(attempt, loader, place)
+        attempt.iterator = None  # else it holds itself, and outlives the script's last reference
+        return iterator
+    except Exception as error:
+        if is_scripts(error) or (attempt is not None and attempt.tells):
+            raise
+        why = in_words(error)
+    return _handed_over(attempt, original, loader, place, why)
+
+
+def _handed_over(
+    attempt: "Attempt | None", original: GetIterator, loader: Any, place: str, why: str
+) -> Any:
+    if attempt is not None and attempt.iterator is not None:
+        drawn_by(attempt.iterator).clear()
+    iterator = original(loader) if attempt is None else attempt.hand_over(original)
+    _say_why(place, [why])
+    if iterator.__dict__.get("_stoker_meter") is None:
+        try:
+            record = _record(loader, place, loader.num_workers, [why])
+            run.recorder().give_up(record, why)
+        except Exception as error:
+            if speak.raised_by_handler(error):
+                raise
+            record = None
+        _meter(iterator, record)
     return iterator
 
 
@@ -98,21 +188,12 @@ def _fast_forwarding() -> Iterator[None]:
         _fast_forwards.may = False
 
 
-def _stateful_iterator(loader: Any, options: "StreamOptions") -> Any:
-    from stoker.stateful.iterator import StatefulIterator
-
-    with _fast_forwarding():
-        iterator = StatefulIterator(loader, options, loader.next_iter_state)
-    loader.next_iter_state = None
-    return iterator
-
-
 def _torchs(original: GetIterator, loader: "DataLoader[Any]") -> Any:
     """torch's own iterator; in the plain run of `stoker verify --chains N` with N workers.
 
     Only where stoker would have N chains too (docs/decisions/009-verify.md).
     """
-    if not side.is_on() or run.settings.chains == "script":
+    if not _is_compared() or run.settings.chains == "script":
         return original(loader)
     from stoker.intercept.eligible import why_not_here, why_not_offload
 
@@ -130,17 +211,39 @@ def iterate(original: GetIterator) -> GetIterator:
     """DataLoader.__iter__: notes loaders whose class never asks our _get_iterator."""
 
     @functools.wraps(original)
+    @stack.passed_over
     def __iter__(self: "DataLoader[Any]") -> Any:  # noqa: N807  # shows in tracebacks
-        from stoker.intercept.eligible import overrides_get_iterator
-
+        _begin_again(self)
         iterator = original(self)
-        if overrides_get_iterator(type(self)) and not hasattr(iterator, "_stoker_meter"):
-            _count_own(self, iterator, place_of(sys._getframe(1)))
-        if side.is_on() and hasattr(iterator, "_stoker_meter"):
-            _begin_epoch(iterator)
+        try:
+            _noted(self, iterator, sys._getframe(1))
+        except Exception as error:
+            if speak.raised_by_handler(error):
+                raise
+            run.say_once(f"{place_of(sys._getframe(1))} is not counted: {in_words(error)}")
         return iterator
 
     return __iter__
+
+
+def _noted(loader: "DataLoader[Any]", iterator: Any, frame: Any) -> None:
+    from stoker.intercept.eligible import overrides_get_iterator
+
+    if overrides_get_iterator(type(loader)) and not hasattr(iterator, "_stoker_meter"):
+        _count_own(loader, iterator, place_of(frame))
+    if _is_compared() and hasattr(iterator, "_stoker_meter"):
+        _begin_epoch(iterator)
+
+
+@speak.guarded
+def _begin_again(loader: "DataLoader[Any]") -> None:
+    """A persistent iterator drops what was drawn and not delivered."""
+    run.iterated()
+    iterator = loader.__dict__.get("_iterator")
+    meter = None if iterator is None else iterator.__dict__.get("_stoker_meter")
+    if meter is not None:
+        meter.settle()
+        meter.forget_drawn()
 
 
 def _count_own(loader: "DataLoader[Any]", iterator: Any, place: str) -> None:
@@ -152,45 +255,92 @@ def _count_own(loader: "DataLoader[Any]", iterator: Any, place: str) -> None:
     record = _record(loader, place, loader.num_workers, reasons)
     if issubclass(type(iterator), _BaseDataLoaderIter):
         _meter(iterator, record)
-        if side.is_on():
-            iterator._stoker_meter.follow(loader, _looks(loader))
+        _follow(iterator, loader)
 
 
 def _begin_epoch(iterator: Any) -> None:
     """Of a persistent iterator `iter()` makes none, and begins another epoch all the same."""
-    trail = iterator._stoker_meter.trail
-    if trail is not None:
-        trail.begin_epoch()
+    meter = iterator._stoker_meter
+    if meter is not None and meter.trail is not None:
+        meter.trail.begin_epoch()
 
 
 def next_batch(original: Next) -> Next:
     """_BaseDataLoaderIter.__next__ with a meter around it."""
 
     @functools.wraps(original)
+    @stack.passed_over
     def __next__(self: Any) -> Any:  # noqa: N807  # shows in tracebacks
         try:
             meter = self._stoker_meter  # not by __dict__: that makes all later look-ups slower
         except AttributeError:
             meter = meet(self, sys._getframe(1))
-            if meter is None:
-                return original(self)
-        if meter.num_left_to_skip:
-            try:
-                batch = original(self)
-            except BaseException:
-                meter.settle()
-                raise
-            meter.num_left_to_skip -= 1
-            return batch
+        if meter is None:
+            return _unmetered(original, self)
         asked_s = now_s()
         try:
-            batch = original(self)
-        finally:
-            meter.look_at_workers(self)
-        meter.delivered(self, batch, asked_s, now_s())
+            batch = original(self) if meter.attempt is None else _first_batch(original, self, meter)
+        except BaseException as error:
+            meter.failed(self, asked_s, type(error) is StopIteration)
+            raise
+        got_s = now_s()
+        meter.num_new += 1
+        meter.wait_s += got_s - asked_s
+        if meter.counts_rows:
+            meter.see(self, batch)
+        if got_s >= meter.look_at_s:
+            meter.look(self, batch, got_s)
         return batch
 
     return __next__
+
+
+@stack.passed_over
+def _first_batch(original: Next, iterator: Any, meter: Meter) -> Any:
+    """As `original`; where stoker fails before that batch stands, the iterator becomes torch's."""
+    attempt, meter.attempt = meter.attempt, None
+    assert attempt is not None
+    attempt.iterator = iterator
+    try:
+        return original(iterator)
+    except StopIteration:
+        raise
+    except Exception as error:
+        if is_scripts(error) or attempt.tells:
+            raise
+        why = in_words(error)
+    meter.forget_drawn()
+    attempt.become_torchs()
+    meter.attach(iterator)
+    _say_why(meter.place, [why])
+    meter.give_up(why)
+    return original(iterator)
+
+
+def next_index(original: Next) -> Next:
+    """_BaseDataLoaderIter._next_index, which notes how many samples were asked for."""
+
+    @functools.wraps(original)
+    @stack.passed_over
+    def _next_index(self: Any) -> Any:
+        index = original(self)
+        try:
+            drawn = self._stoker_drawn
+        except AttributeError:
+            drawn = drawn_by(self)
+        drawn.append(len(index) if type(index) is list else length_of(index, self._auto_collation))
+        return index
+
+    return _next_index
+
+
+@stack.passed_over
+def _unmetered(original: Next, iterator: Any) -> Any:
+    batch = original(iterator)
+    drawn = drawn_by(iterator)
+    if drawn:
+        drawn.popleft()
+    return batch
 
 
 def meet(iterator: Any, frame: Any) -> Meter | None:
@@ -202,21 +352,33 @@ def meet(iterator: Any, frame: Any) -> Meter | None:
     """
     if getattr(_fast_forwards, "may", False):
         return None
+    try:
+        return _met(iterator, frame)
+    except Exception as error:
+        if speak.raised_by_handler(error):
+            raise
+        run.say_once(f"{place_of(frame)} is not counted: {in_words(error)}")
+        _meter(iterator, None)
+        return None
+
+
+def _met(iterator: Any, frame: Any) -> Meter | None:
     unasked = f"{type(iterator).__qualname__} is made without asking torch's DataLoader"
     place, reasons = place_of(frame), _why_off() or [unasked]
     _say_why(place, reasons)
     num_workers = getattr(iterator, "_num_workers", 0)  # who knows what it left out of torch's
-    looks = _looks_of(getattr(iterator, "_dataset", None), None, num_workers)
-    record = run.recorder().loader(place, looks, chains=num_workers, reasons=reasons)
+    dataset = getattr(iterator, "_dataset", None)
+    looks = _looks_of(dataset, None, num_workers)
+    record = run.recorder().loader(dataset, place, looks, chains=num_workers, reasons=reasons)
     _meter(iterator, record)
-    _follow_unasked(iterator, getattr(iterator, "_dataset", None), num_workers)
-    meter: Meter = iterator._stoker_meter
+    _follow_unasked(iterator, dataset, num_workers)
+    meter: Meter | None = iterator._stoker_meter
     return meter
 
 
 def _follow_unasked(iterator: Any, dataset: Any, num_workers: int) -> None:
     """Alike for torch's and ours, who are compared; iter() did not begin their epoch."""
-    if side.is_on():
+    if _is_compared() and iterator._stoker_meter is not None:
         iterator._stoker_meter.follow(iterator, _looks_of(dataset, None, num_workers))
         _begin_epoch(iterator)
 
@@ -234,22 +396,37 @@ def by_name(original: Callable[..., None]) -> Callable[..., None]:
     from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
     @functools.wraps(original)
+    @stack.passed_over
     def __init__(self: Any, loader: Any) -> None:  # noqa: N807  # shows in tracebacks
-        if type(self) is _MultiProcessingDataLoaderIter and not _why_not(loader):
-            _become_ours(self, loader, place_of(sys._getframe(1)))
-        else:
+        if type(self) is not _MultiProcessingDataLoaderIter or _why_not(loader):
             original(self, loader)
+        else:
+            _become_ours(self, original, loader, place_of(sys._getframe(1)))
 
     return __init__
 
 
-def _become_ours(iterator: Any, loader: "DataLoader[Any]", place: str) -> None:
-    from stoker.stream.iterator import StreamIterator
+def _become_ours(iterator: Any, original: Callable[..., None], loader: Any, place: str) -> None:
+    """Or torch's after all, as `_tried`."""
 
-    options = _options(loader)
-    iterator.__class__ = StreamIterator
-    StreamIterator.__init__(iterator, loader, options)
-    _meter_ours(iterator, loader, place, options.num_chains)
+    def make(attempt: "Attempt", loader: Any, place: str) -> Any:
+        from stoker.stream.iterator import StreamIterator
+
+        options = _options(loader)
+        attempt.iterator = iterator
+        iterator.__class__ = StreamIterator
+        StreamIterator.__init__(iterator, loader, options)
+        _meter_ours(attempt, loader, place, options.num_chains)
+        return iterator
+
+    def torchs(loader: Any) -> Any:
+        from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+        iterator.__class__ = _MultiProcessingDataLoaderIter
+        original(iterator, loader)
+        return iterator
+
+    _tried(make, torchs, loader, place)
     _follow_unasked(iterator, loader.dataset, loader.num_workers)
 
 
@@ -257,25 +434,57 @@ def _why_off() -> list[str]:
     return ["--off: everything is left to torch"] if run.settings.off else []
 
 
-def _why_not(loader: "DataLoader[Any]", ask: WhyNot | None = None) -> list[str]:
-    """ask: instead of eligible.why_not_offload."""
-    if run.settings.off:
-        return _why_off()
-    from stoker.intercept.eligible import why_not_here, why_not_offload
-
-    here = why_not_here()
-    return [here] if here else (ask or why_not_offload)(loader, run.settings.chains != "script")
+def _why_not(loader: "DataLoader[Any]", question: str = "why_not_offload") -> list[str]:
+    """question: of eligible.py."""
+    return _why_off() or _asked(_why_not_now, loader, question)
 
 
-def _offload(loader: "DataLoader[Any]", place: str, make: MakeIterator | None = None) -> Any:
-    """make: another iterator than StreamIterator."""
+def _why_not_now(loader: "DataLoader[Any]", question: str) -> list[str]:
+    from stoker.intercept import eligible
+
+    here = eligible.why_not_here()
+    if here:
+        return [here]
+    reasons: list[str] = getattr(eligible, question)(loader, run.settings.chains != "script")
+    return reasons
+
+
+def _offload(attempt: "Attempt", loader: "DataLoader[Any]", place: str) -> Any:
+    from torch.utils.data.dataloader import DataLoader
+
     from stoker.stream.iterator import StreamIterator
 
-    loader.check_worker_number_rationality()
+    _check_workers(DataLoader, loader)
     options = _options(loader)
-    iterator = (make or StreamIterator)(loader, options)
-    _meter_ours(iterator, loader, place, options.num_chains)
-    return iterator
+    attempt.iterator = StreamIterator.__new__(StreamIterator)
+    StreamIterator.__init__(attempt.iterator, loader, options)
+    _meter_ours(attempt, loader, place, options.num_chains)
+    return attempt.iterator
+
+
+def _offload_stateful(attempt: "Attempt", loader: Any, place: str) -> Any:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    from stoker.stateful.iterator import StatefulIterator
+
+    _check_workers(StatefulDataLoader, loader)
+    options = _options(loader)
+    attempt.iterator = StatefulIterator.__new__(StatefulIterator)
+    with _fast_forwarding():
+        StatefulIterator.__init__(attempt.iterator, loader, options, loader.next_iter_state)
+    _meter_ours(attempt, loader, place, options.num_chains)
+    loader.next_iter_state = None
+    return attempt.iterator
+
+
+def _check_workers(kind: type["DataLoader[Any]"], loader: "DataLoader[Any]") -> None:
+    """As the `_get_iterator` of `kind`, a library's class, does it."""
+    check = "check_worker_number_rationality"
+    stack.standing_at(kind._get_iterator, check)(getattr(loader, check))
+
+
+def _in_process(attempt: "Attempt", loader: "DataLoader[Any]", place: str) -> Any:
+    return in_process.make_iterator(loader, _record(loader, place, 0, []), attempt)
 
 
 def _options(loader: "DataLoader[Any]") -> "StreamOptions":
@@ -296,15 +505,18 @@ def _options(loader: "DataLoader[Any]") -> "StreamOptions":
     )
 
 
-def _meter_ours(iterator: Any, loader: "DataLoader[Any]", place: str, chains: int) -> None:
-    settings = run.settings
+def _meter_ours(attempt: "Attempt", loader: "DataLoader[Any]", place: str, chains: int) -> None:
+    settings, iterator = run.settings, attempt.iterator
     run.recorder().run.num_slots = max(run.slots(), chains)
-    _meter(iterator, _record(loader, place, chains, []))
+    meter = Meter(run.recorder(), _record(loader, place, chains, []), run.settings)
     if settings.chains != "script" and (not_for := _keeps_chains(loader)):
-        iterator._stoker_meter.note(f"--chains {settings.chains} is not for {not_for}")
+        meter.note(f"--chains {settings.chains} is not for {not_for}")
     if iterator._driver.why_no_replacement:
         why = iterator._driver.why_no_replacement
-        iterator._stoker_meter.note(f"a worker that dies cannot be replaced: {why}")
+        meter.note(f"a worker that dies cannot be replaced: {why}")
+    meter.attempt = attempt
+    meter.attach(iterator)
+    iterator._stoker_meter = meter
 
 
 def _chains(loader: "DataLoader[Any]", slots: int) -> int:
@@ -318,7 +530,7 @@ def _keeps_chains(loader: "DataLoader[Any]") -> str:
 
     if loader._dataset_kind == _DatasetKind.Iterable:
         return "iterable datasets"  # their samples would come more often, or shared otherwise
-    if hasattr(loader, "snapshot_every_n_steps"):
+    if "snapshot_every_n_steps" in getattr(loader, "__dict__", {}):
         return "a StatefulDataLoader"  # its state names every worker
     return ""
 
@@ -326,16 +538,28 @@ def _keeps_chains(loader: "DataLoader[Any]") -> str:
 def _record(
     loader: "DataLoader[Any]", place: str, chains: int, reasons: list[str]
 ) -> "LoaderRecord":
-    return run.recorder().loader(place, _looks(loader), chains=chains, reasons=reasons)
+    return run.recorder().loader(loader, place, _looks(loader), chains=chains, reasons=reasons)
 
 
-def _meter(iterator: Any, record: "LoaderRecord") -> None:
-    iterator._stoker_meter = Meter(run.recorder(), record, run.settings)
+def _meter(iterator: Any, record: "LoaderRecord | None") -> None:
+    """None, or a failure: what the iterator gives is not counted."""
+    meter = None
+    if record is not None:
+        try:
+            meter = Meter(run.recorder(), record, run.settings)
+            meter.attach(iterator)
+        except Exception as error:
+            if speak.raised_by_handler(error):
+                raise
+            run.say_once(f"{record.place} is not counted: {in_words(error)}")
+    iterator._stoker_meter = meter
 
 
 def _looks(loader: "DataLoader[Any]") -> tuple[object, ...]:
     batch_size = getattr(loader, "batch_size", None)  # what resembles a loader need not have one
-    return _looks_of(loader.dataset, batch_size, loader.num_workers)
+    kind = type(loader)  # one class may be taken over and another left to torch
+    looks = _looks_of(loader.dataset, batch_size, loader.num_workers)
+    return (kind.__module__, kind.__qualname__, *looks)
 
 
 def _looks_of(dataset: Any, batch_size: int | None, num_workers: int) -> tuple[object, ...]:
@@ -349,14 +573,26 @@ def _looks_of(dataset: Any, batch_size: int | None, num_workers: int) -> tuple[o
 
 
 def place_of(frame: Any) -> str:
-    """file:line of the first frame that is neither torch's, torchdata's nor ours."""
+    """file:line of the first frame of the script's own: neither ours, torch's, of another installed
+    package (tqdm, Lightning) nor Python's. Where there is none, the first that is not torch's."""
+    nearest = None
     while frame is not None:
         file = frame.f_code.co_filename
-        module = frame.f_globals.get("__name__", "")
+        module = str(frame.f_globals.get("__name__"))  # the script may have put anything there
         if not file.startswith(_OURS) and not module.startswith(("torch.", "torchdata.")):
-            return f"{_short(file)}:{frame.f_lineno}"
+            if not _is_installed(file):
+                return f"{_short(file)}:{frame.f_lineno}"
+            nearest = nearest or f"{_short(file)}:{frame.f_lineno}"
         frame = frame.f_back
-    return "unknown place"
+    return nearest or UNKNOWN_PLACE
+
+
+@functools.cache
+def _is_installed(file: str) -> bool:
+    standard = f"{sysconfig.get_path('stdlib')}/"
+    return file.startswith((standard, "<frozen ")) or any(
+        f"/{name}/" in file for name in ("site-packages", "dist-packages")
+    )
 
 
 @functools.cache  # a third of what iter() costs; and a script that changes folder keeps its names

@@ -1,49 +1,69 @@
 """Counts, times and hashes what a loader delivers: ours and torch's alike.
 
-Promise: changes no value and no order, and costs a loader that torch keeps at most 3 % of its time.
+Promise: changes no value and no order, never raises into the loop, asks nothing of a batch that
+would run the script's code, and costs a loader that torch keeps at most 3 % of its time.
 """
 
 import atexit
 import functools
+import os
 import sys
 import weakref
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from stoker import bars, speak
 from stoker.clock import now_s
 from stoker.proof import side
+from stoker.report.samples import num_samples
 
 if TYPE_CHECKING:
     from stoker.config import Settings
     from stoker.report.metrics import LoaderRecord
     from stoker.report.record import Recorder
+    from stoker.stream.fallback import Attempt
 
 PROGRESS_EVERY_S = 1.0
-# A look at a batch costs this much. Where torch makes a batch in less than two hundred times that,
-# a look stands for several batches. Measured: benchmarks/many_loaders.py, in-process
-LOOK_S = 30e-6  # with cold caches, as between two batches; 5 with warm ones
-LOOK_FRAC = 0.005
-MAX_TO_SKIP = 255
+# A look costs 30 us with cold caches, as between two batches; 5 with warm ones. So often it takes
+# half a percent. Measured: benchmarks/many_loaders.py, in-process
+LOOK_EVERY_S = 30e-6 / 0.005
 
 
 class Meter:
-    """One iterator's meter; several iterators of a loader share its record."""
+    """One iterator's meter; several iterators of a loader share its record.
+
+    `next()` adds to num_new and wait_s, and asks for a look when look_at_s has come.
+    """
 
     def __init__(self, recorder: "Recorder", record: "LoaderRecord", settings: "Settings") -> None:
         self.trail: side.Trail | None = None
+        self.attempt: Attempt | None = None  # until the first batch of an iterator of ours
+        self.num_new = 0  # batches since the last look
+        self.wait_s = 0.0  # that the loop waited since then
+        self.look_at_s = 0.0
+        self.counts_rows = False  # every batch must be looked at for its samples
         self._recorder = recorder
         self._record = record
         self._hashes = settings.hash_batches
-        self._progress = not settings.quiet and _is_tty()
-        self._left_s: float | None = None  # when the loop got its last batch
+        self._progress = not recorder.run.rank and bars.may_draw(settings)
+        self._left_s: float | None = None  # when the loop got its batch, at the last look
         self._shown_s = now_s()
         self._seen = (0, 0, 0, 0, 0, 0, 0, 0)
+        self._drawn: deque[int] = deque()
+        self._look_s = 0.0  # that the last look took
+        self._num_rows = 0  # since the last look, where index lists do not tell
         self.settled()
-        self._num_samples = 0  # in the last batch that was looked at
-        self._num_to_skip = 0  # batches between two looks
-        self.num_left_to_skip = 0
-        self._is_listed = False  # in _skipping
 
+    @speak.guarded
+    def attach(self, iterator: Any) -> None:
+        """Iterator: whose index lists count."""
+        from torch.utils.data import _DatasetKind
+
+        self._drawn = drawn_by(iterator)
+        self.counts_rows = iterator._dataset_kind == _DatasetKind.Iterable
+
+    @speak.guarded
     def follow(self, loader: Any, looks: tuple[object, ...]) -> None:
         """Write a trail for `stoker verify`, which has every batch hashed."""
         self.trail = side.follow(loader, self._record, looks)
@@ -51,62 +71,99 @@ class Meter:
     def settled(self) -> None:
         """Look at every batch, but of loaders that torch keeps."""
         self._may_skip = not self._record.offloaded and not self._hashes
+        if self._may_skip:
+            _settle_at_exit()
+            _skipping.add(self)
+        else:
+            self.look_at_s = 0.0
 
     def note(self, text: str) -> None:
         self._recorder.note(self._record, text)
 
-    def delivered(self, iterator: Any, batch: Any, asked_s: float, got_s: float) -> None:
-        record = self._record
-        self._num_samples = num_samples(batch, iterator._auto_collation)
-        record.wait_s += got_s - asked_s
-        if self._left_s is not None:
-            between_s = asked_s - self._left_s  # the loop's work, and the waits that were skipped
-            waited_s = min(self._num_to_skip * (got_s - asked_s), between_s)
-            record.wait_s += waited_s
-            record.busy_s += between_s - waited_s
-        self._count(1 + self._num_to_skip)
-        if self._may_skip and self._left_s is not None:
-            self._choose_skips((got_s - self._left_s) / (1 + self._num_to_skip))
-        sha256 = None
-        if self._hashes:
-            from stoker.report.digest import batch_sha256
+    @property
+    def place(self) -> str:
+        return self._record.place
 
-            sha256 = batch_sha256(batch)
-        self._recorder.delivered(record, sha256)
+    def give_up(self, why: str) -> None:
+        """The iterator is torch's from here on."""
+        self._recorder.give_up(self._record, why)
+        self.settled()
+
+    @speak.guarded
+    def see(self, iterator: Any, batch: Any) -> None:
+        """A batch of an iterable: its index list told at most how many samples it may have."""
+        at_most = self._drawn.popleft() if self._drawn else 1
+        self._num_rows += num_samples(batch, at_most) if iterator._auto_collation else 1
+
+    @speak.guarded
+    def look(self, iterator: Any, batch: Any, got_s: float) -> None:
+        """At a batch, and at all that has come since the last look."""
+        self.look_at_workers(iterator)
+        if self._left_s is not None:
+            self._record.busy_s += max(0.0, got_s - self._left_s - self.wait_s)
+        sha256 = self._sha256(batch) if self._hashes else None
+        self._account(sha256)
         if self._progress and got_s - self._shown_s > PROGRESS_EVERY_S:
             self._show(got_s)
         if self.trail is not None and sha256 is not None:
             self.trail.delivered(sha256)
         self._left_s = now_s()
+        self._look_s = self._left_s - got_s  # next() was still waited for
+        self.look_at_s = self._left_s + LOOK_EVERY_S if self._may_skip else 0.0
 
-    def _choose_skips(self, batch_s: float) -> None:
-        num_to_skip = LOOK_S / (LOOK_FRAC * max(batch_s, LOOK_S))  # no batch is that fast
-        self._num_to_skip = min(int(num_to_skip), MAX_TO_SKIP)
-        self.num_left_to_skip = self._num_to_skip
-        if self._num_to_skip and not self._is_listed:
-            self._is_listed = True
-            _settle_at_exit()
-            _skipping.add(self)
+    @speak.guarded
+    def failed(self, iterator: Any, asked_s: float, is_end: bool) -> None:
+        """next() raised, after it was waited for. is_end: StopIteration."""
+        self.wait_s += now_s() - asked_s
+        self.look_at_workers(iterator)
+        self.settle()
+        if is_end:
+            self._drawn.clear()
+        elif self._drawn and not self.counts_rows:
+            self._drawn.popleft()
 
-    def _count(self, num_batches: int) -> None:
-        """Batches that were delivered; each like the last one that was looked at."""
-        self._record.num_batches += num_batches
-        self._record.num_samples += num_batches * self._num_samples
+    def forget_drawn(self) -> None:
+        """A persistent iterator begins anew: what was drawn and not delivered never will be."""
+        self._drawn.clear()
 
+    @speak.guarded
     def settle(self) -> None:
-        """Count what was skipped since the last look: the iterator ends, or the process does."""
-        num_skipped = self._num_to_skip - self.num_left_to_skip
-        self._num_to_skip = self.num_left_to_skip = 0
-        if num_skipped:
-            self._count(num_skipped)
-            self._recorder.delivered(self._record, None)
+        """Count what came since the last look: the iterator ends, or the process does."""
+        speak.wipe()
+        if self.num_new or self.wait_s or self._look_s:
+            self._account(None)
 
-    def __del__(self) -> None:
-        self.settle()  # the loop broke
+    def _account(self, sha256: str | None) -> None:
+        record = self._record
+        record.wait_s += self.wait_s + self._look_s
+        record.num_batches += self.num_new
+        record.num_samples += self._num_rows
+        if not self.counts_rows:
+            for _ in range(min(self.num_new, len(self._drawn))):
+                record.num_samples += self._drawn.popleft()
+        num_new, self.num_new = self.num_new, 0
+        self.wait_s = self._look_s = 0.0
+        self._num_rows = 0
+        self._recorder.delivered(record, sha256, is_hashed=self._hashes and num_new > 0)
 
+    def _sha256(self, batch: Any) -> str | None:
+        from stoker.report.digest import batch_sha256
+
+        try:
+            return batch_sha256(batch)
+        except Exception as error:  # whatever the script's own objects raise
+            self.note(f"some batches could not be hashed: {type(error).__name__}: {error}")
+            # Not equal to anything: `stoker verify` must not call it so.
+            return None if self.trail is None else f"not hashed {os.urandom(8).hex()}"
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_finalizing():  # else our modules are empty, and all has been counted
+            self.settle()  # the loop broke
+
+    @speak.guarded
     def look_at_workers(self, iterator: Any) -> None:
         """Add what the driver's totals grew by since the last look."""
-        driver = getattr(iterator, "_driver", None)
+        driver = iterator.__dict__.get("_driver")
         if driver is None:
             return
         stats, state, run = driver.stats, driver.state, self._recorder.run
@@ -131,19 +188,20 @@ class Meter:
             self.note(f"kept to its chains: {state.why_barred}")
         if state.why_not_away:
             self.note(f"kept to this machine: {state.why_not_away}")
+        if stats.why_slow_copies:
+            self.note(stats.why_slow_copies)
         self._seen = now
 
     def _show(self, now: float) -> None:
-        """One line that the next one overwrites; none while tqdm draws there."""
+        """One line, which the next one overwrites; none while somebody else's bar is there."""
         self._shown_s = now
-        tqdm = sys.modules.get("tqdm")
-        if tqdm is not None and list(getattr(tqdm.tqdm, "_instances", [])):
+        if bars.are_drawn():
             return
+        _wipe_at_exit()
         record = self._record
         total_s = record.wait_s + record.busy_s
         share = record.wait_s / total_s if total_s else 0.0
-        text = f"stoker: {record.place}: {record.num_batches:,} batches, waited {share:.0%}"
-        print(f"\r\x1b[K{text}\r", end="", file=sys.stderr, flush=True)
+        speak.show(f"stoker: {record.place}: {record.num_batches:,} batches, waited {share:.0%}")
 
 
 _skipping: weakref.WeakSet[Meter] = weakref.WeakSet()
@@ -155,29 +213,17 @@ def _settle_at_exit() -> None:
     atexit.register(_settle_all)
 
 
+@functools.cache
+def _wipe_at_exit() -> None:
+    atexit.register(speak.wipe)
+
+
 def _settle_all() -> None:
     for meter in tuple(_skipping):
         meter.settle()
 
 
-def num_samples(batch: Any, is_batched: bool) -> int:
-    """Samples in a batch: length of the first tensor or list found in it."""
-    if not is_batched:
-        return 1
-    for _ in range(8):  # nested no deeper than this
-        shape = getattr(batch, "shape", None)
-        if shape is not None:
-            return int(shape[0]) if len(shape) else 1
-        if isinstance(batch, Mapping) and batch:  # a BatchEncoding is no dict
-            batch = next(iter(batch.values()))
-        elif isinstance(batch, (list, tuple)) and batch:
-            if not isinstance(batch[0], (list, tuple, dict)) and not hasattr(batch[0], "shape"):
-                return len(batch)
-            batch = batch[0]
-        else:
-            break
-    return 1
-
-
-def _is_tty() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty()
+def drawn_by(iterator: Any) -> deque[int]:
+    """Lengths of the index lists that were drawn for batches that were not delivered yet."""
+    drawn: deque[int] = iterator.__dict__.setdefault("_stoker_drawn", deque())
+    return drawn

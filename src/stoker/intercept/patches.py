@@ -47,11 +47,10 @@ class Patch:
 
     def is_known(self, owner: Any = None) -> bool:
         try:
-            target = self.target(owner)
-        except (AttributeError, KeyError, ImportError):
+            function = inspect.unwrap(self.target(owner))
+            names = ", ".join(inspect.signature(function).parameters)
+        except Exception:  # no such name, or nothing that has a signature
             return False
-        function = inspect.unwrap(target)
-        names = ", ".join(inspect.signature(function).parameters)
         return names == self.signature and self.made_of in ((), function.__code__.co_names)
 
     def apply(self, owner: Any) -> Callable[..., Any]:
@@ -79,6 +78,10 @@ PATCHES = (
     Patch(
         _LOADER, "_BaseDataLoaderIter.__next__", "self",
         "stoker.intercept.loader:next_batch", why="count, time and hash what is delivered",
+    ),
+    Patch(
+        _LOADER, "_BaseDataLoaderIter._next_index", "self",
+        "stoker.intercept.loader:next_index", why="count the samples that are asked for",
     ),
     Patch(
         "torch.utils.data.sampler", "RandomSampler.__iter__", "self",
@@ -152,10 +155,14 @@ def install(settings: Settings) -> None:
     from stoker.intercept import run
 
     run.begin(settings)
-    for patch in PATCHES:
-        _apply(patch)
-    if not _heard:
-        _hear_of_classes(DataLoader)
+    try:
+        for patch in PATCHES:
+            _apply(patch)
+        if not _heard:
+            _hear_of_classes(DataLoader)
+    except Exception:
+        restore()  # some without the others would be neither torch nor stoker
+        raise
 
 
 def install_ddp() -> None:

@@ -12,6 +12,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stoker import speak
+from stoker.clock import now_s
 from stoker.cluster.sizing import usable_cores
 from stoker.config import Settings
 
@@ -23,8 +25,11 @@ if TYPE_CHECKING:
 
 settings = Settings()
 _recorder: "Recorder | None" = None
+_began_s: float | None = None  # when the first loader was iterated
 _fleet: "Fleet | None" = None
-_lock = threading.Lock()  # guards the making of _recorder and _fleet
+# Guards the making of _recorder and _fleet. Taken again where a signal handler of the script's,
+# which came while one was made, iterates a loader: then that one makes it.
+_lock = threading.RLock()
 _said: set[str] = set()
 _looks: "list[Callable[[], None]]" = []  # at what else happens, whenever a recorder refreshes
 
@@ -42,9 +47,22 @@ def recorder() -> "Recorder":
         if _recorder is None:
             from stoker.report.record import Recorder
 
-            _recorder = Recorder(settings, looks=_looks)
-            atexit.register(_recorder.finish)
+            made = Recorder(settings, looks=_looks, began_s=_began_s)
+            _recorder = _recorder or made
+            if _recorder is made:
+                atexit.register(made.finish)
+            else:
+                made.close()
         return _recorder
+
+
+def iterated() -> None:
+    """A loader is iterated: the run's time counts from the first one's iter()."""
+    global _began_s
+    if _began_s is None:
+        _began_s = now_s()
+        if _recorder is not None:  # DDP had it made
+            _recorder.begin(_began_s)
 
 
 def waited_s() -> float:
@@ -68,8 +86,8 @@ def end() -> None:
 
 
 def _forget() -> None:
-    global _recorder, _fleet
-    _recorder = _fleet = None
+    global _recorder, _fleet, _began_s
+    _recorder = _fleet = _began_s = None
     _looks.clear()
     _said.clear()
 
@@ -92,16 +110,34 @@ def fleet() -> "Fleet | None":
             from stoker.plane.auth import versions
             from stoker.plane.fleet import Fleet
 
+            _tell_what_stays()
             asked = settings._asdict() | {"workers": settings.workers and str(settings.workers)}
             more = {"num_cores": cores(), "versions": versions(), "folder": code_folder()}
             more |= {"about": _about(), "cluster": _cluster_of_rank(settings.cluster)}
             try:
-                _fleet = Fleet(asked | more, say_once)
+                made = Fleet(asked | more, say_once)
             except OSError as error:  # no process, memory or file descriptor for it
                 say_once(f"no other machine helps: {error}")
                 return None
+            _fleet = _fleet or made
+            if _fleet is not made:
+                made.close()
             kept.served_s = _fleet.served_s
         return _fleet
+
+
+def _tell_what_stays() -> None:
+    """Of the environment; the engine tells of files."""
+    from stoker.travels import secrets_that_stay
+
+    if str(settings.cluster).startswith("processes:"):
+        return
+    if names := secrets_that_stay():
+        shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+        say_once(
+            "environment variables that look like secrets do not travel to the workers: "
+            f"{shown} ({len(names)} in all); if the dataset needs one: --send-env NAME,NAME"
+        )
 
 
 def _cluster_of_rank(cluster: str) -> str:
@@ -145,14 +181,25 @@ def cores() -> int:
 
 def say_once(text: str) -> None:
     """One line on stderr, unless quiet or said before."""
-    if text not in _said and not settings.quiet and sys.stderr is not None:
+    if text not in _said and not settings.quiet:
         _said.add(text)
-        print(f"stoker: {text}", file=sys.stderr)
+        speak.say(text)
+
+
+def _close_streams() -> None:
+    opened = sys.modules.get("stoker.stream.open")
+    if opened is not None:
+        opened.close_all()
+
+
+# Now, which is when torch is imported, and not with the first loader: multiprocessing ends torch's
+# workers as late, and until then a handler of the script's may iterate a loader that has some.
+atexit.register(_close_streams)
 
 
 def _after_fork_in_child() -> None:
     global _lock
-    _lock = threading.Lock()  # another thread of the parent may have held it
+    _lock = threading.RLock()  # another thread of the parent may have held it
     _forget()
 
 

@@ -14,7 +14,9 @@ import hmac
 import json
 import secrets
 import socket
+import ssl
 import struct
+import threading
 from typing import Any, NamedTuple
 
 from stoker.clock import Deadline
@@ -24,12 +26,17 @@ MAGIC = b"stoker"
 VERSION = 1  # of the handshake and of the frames after it
 TOKEN_NBYTES = NONCE_NBYTES = MAC_NBYTES = 32
 HELLO_LIMIT_NBYTES = 16 << 10
+AGAIN_S = 0.1  # a fifth of what a stranger's place is its own for (door.py)
 _GREETING = struct.Struct(f"<6sH{NONCE_NBYTES}s")
 _LENGTH = struct.Struct("<I")
 
 
 class Stranger(Exception):
     """The other side did not prove that it belongs to this run, or is refused; says why."""
+
+
+class TurnedAway(Stranger):
+    """It hung up before it had said a word: for now it has no place for anybody more."""
 
 
 class Pass(NamedTuple):
@@ -80,7 +87,11 @@ def introduce(sock: socket.socket, token: bytes, hello: dict[str, Any]) -> None:
     Raises Stranger; OSError, also on a timeout.
     """
     deadline = Deadline(sock.gettimeout())
-    magic, version, theirs = _GREETING.unpack(_receive(sock, _GREETING.size, deadline))
+    try:
+        greeting = _receive(sock, _GREETING.size, deadline)
+    except (ConnectionError, Stranger) as error:
+        raise TurnedAway(str(error)) from None
+    magic, version, theirs = _GREETING.unpack(greeting)
     if magic != MAGIC:
         raise Stranger("whoever answers there is not stoker")
     if version != VERSION:
@@ -129,8 +140,20 @@ def _receive_sized(sock: socket.socket, deadline: Deadline) -> bytes:
 def dial(way: Pass, hello: dict[str, Any], timeout_s: float) -> socket.socket:
     """A connection to the trainer on which both sides have proved the token. Blocking.
 
-    Raises OSError where nobody answers or the certificate is another's (ssl.SSLError); Stranger.
+    Where strangers hold all places it is tried again. Raises OSError where nobody answers or the
+    certificate is another's (ssl.SSLError); Stranger.
     """
+    deadline = Deadline(timeout_s)
+    while True:
+        try:
+            return _dial_once(way, hello, timeout_s)
+        except (TurnedAway, ssl.SSLEOFError, ConnectionResetError):
+            if deadline.is_over():
+                raise
+            threading.Event().wait(AGAIN_S)
+
+
+def _dial_once(way: Pass, hello: dict[str, Any], timeout_s: float) -> socket.socket:
     sock = socket.create_connection((way.address, way.port), timeout_s)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,11 +1,13 @@
 """Where hosts knock: it listens, and lets in who proves the token of this run.
 
 Promise: nothing of a stranger's is unpickled, and one costs no more than a thread, a socket and
-HANDSHAKE_S; what it does there ends neither this process nor another's handshake.
+HANDSHAKE_S, or SHORT_S where all places are taken; what it does there ends neither this process nor
+another's handshake, and however many hold a place, a host is let in.
 Owner: the thread that has the receiver's sockets; each handshake has a thread of its own, and
 shares nothing but `post`.
 """
 
+import contextlib
 import os
 import socket
 import ssl
@@ -13,6 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from stoker.clock import now_s
 from stoker.plane.auth import (
     Pass,
     Stranger,
@@ -24,7 +27,10 @@ from stoker.plane.tls import make_certificate, receive_cost, server_context
 from stoker.wire.lossless import warm
 
 HANDSHAKE_S = 5.0
-MAX_STRANGERS = 64  # peers that are shaking hands; more are turned away at once
+MAX_STRANGERS = 64  # peers that are shaking hands
+# Where that many are, the one that came first gives way once it has had so long; a host takes a
+# tenth of that. Who comes where none has had it is turned away at once: hosts come again.
+SHORT_S = 0.5
 MAX_TOLD = 16  # reasons for which somebody was turned away
 
 
@@ -49,7 +55,7 @@ class Door:
         self._token = make_token()
         self._context: ssl.SSLContext | None = None
         self._listening: socket.socket | None = None
-        self._num_strangers = 0
+        self._shaking: dict[socket.socket, float] = {}  # since when; who came first, first
         self._told: set[str] = set()
         self._tls_cost = 0.0  # CPU seconds of this machine for a GB; 0: none, or it was told
 
@@ -86,25 +92,42 @@ class Door:
             return True
         except OSError:
             return False
-        if self._num_strangers >= MAX_STRANGERS:
+        try:
+            if self._context is not None:
+                sock = self._context.wrap_socket(
+                    sock, server_side=True, do_handshake_on_connect=False
+                )
+        except (OSError, ValueError):  # it has gone already
             sock.close()
             return True
-        self._num_strangers += 1
+        if len(self._shaking) >= MAX_STRANGERS and not self._make_room():
+            sock.close()
+            return True
+        self._shaking[sock] = now_s()
         threading.Thread(target=self._shake_hands, args=(sock,), daemon=True).start()
+        return True
+
+    def _make_room(self) -> bool:
+        """Hang up on who came first, unless it may be a host that has just come."""
+        first, since_s = next(iter(self._shaking.items()))
+        if now_s() - since_s < SHORT_S:
+            return False
+        del self._shaking[first]
+        with contextlib.suppress(OSError):  # it has hung up itself
+            socket.socket.shutdown(first, socket.SHUT_RDWR)  # its thread wakes, and closes it
         return True
 
     def _shake_hands(self, sock: socket.socket) -> None:
         try:
             sock.settimeout(HANDSHAKE_S)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._context is not None:
-                sock = self._context.wrap_socket(sock, server_side=True)
+            if isinstance(sock, ssl.SSLSocket):
+                sock.do_handshake()
             hello = admit(sock, self._token, self._why_refused)
             name, node = str(hello["name"]), str(hello["node"])
         except Exception as error:  # whatever a stranger does, its place is free again
-            sock.close()
             why = str(error) if isinstance(error, Stranger) else ""
-            self._post(lambda: self._turned_away(why))
+            self._post(lambda: self._turned_away(sock, why))
         else:
             self._post(lambda: self._welcome(sock, name, node))
 
@@ -114,7 +137,7 @@ class Door:
         return why_unlike(self._settings["versions"], hello)
 
     def _welcome(self, sock: socket.socket, name: str, node: str) -> None:
-        self._num_strangers -= 1
+        self._shaking.pop(sock, None)
         if self._tls_cost:
             self._tell(
                 f"batches travel encrypted: about {self._tls_cost:.2f} CPU s of this machine for a "
@@ -123,9 +146,10 @@ class Door:
             self._tls_cost = 0.0
         self._let_in(sock, name, node)
 
-    def _turned_away(self, why: str) -> None:
+    def _turned_away(self, sock: socket.socket, why: str) -> None:
         """Each reason is told once, and not all that a stranger can think of."""
-        self._num_strangers -= 1
+        self._shaking.pop(sock, None)
+        sock.close()
         if why and why not in self._told and len(self._told) < MAX_TOLD:
             self._told.add(why)
             self._tell(f"a worker was turned away: {why}")

@@ -86,7 +86,7 @@ class Receiver:
         self._settings = settings
         self._door = Door(settings, self._post, self._welcome, lambda text: self._say("note", text))
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._watch = Watch()
         self._hosts: dict[int, _Host] = {}
         self._jobs: dict[int, _Job] = {}
@@ -214,7 +214,7 @@ class Receiver:
     def drive_engine(self) -> None:
         """Connect, listen where the cluster can reach us, and have it start hosts."""
         try:
-            engine = make_engine(self._settings)
+            engine = make_engine(self._settings, self._note)
             bound = self._settings["bind"] or engine.address_of_trainer()
             dialled = engine.address_of_trainer() if bound in ANYWHERE else bound
             way = self._door.open(bound, dialled)
@@ -222,12 +222,16 @@ class Receiver:
             self._post(lambda: self._connected(engine))
             engine.run(
                 way,
-                lambda text: self._post(lambda: self._say("note", text)),
+                self._note,
                 lambda name: self._post(lambda: self._give_back(name)),
             )
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             self._post(lambda: self._say("engine", text))
+
+    def _note(self, text: str) -> None:
+        """What the engine has the user told."""
+        self._post(lambda: self._say("note", text))
 
     def _accept(self) -> None:
         if not self._door.accept():  # it would be tried again at once
@@ -348,7 +352,9 @@ class Receiver:
 
     def _hear_trainer(self) -> None:
         try:
-            data, fds, _, _ = socket.recv_fds(self._control, MESSAGE_NBYTES, MAX_FDS)
+            data, fds, _, _ = socket.recv_fds(
+                self._control, MESSAGE_NBYTES, MAX_FDS, socket.MSG_CMSG_CLOEXEC
+            )
         except OSError:  # reset: it had not read all when it ended
             data = b""
         if not data:
@@ -368,7 +374,7 @@ class Receiver:
 
     def _wait_packed(self, job: _Job, sock: socket.socket) -> None:
         with sock:
-            _, fds, _, _ = socket.recv_fds(sock, 1, 1)
+            _, fds, _, _ = socket.recv_fds(sock, 1, 1, socket.MSG_CMSG_CLOEXEC)
             said = b"".join(iter(functools.partial(sock.recv, 1 << 16), b""))
         value: dict[str, Any] = json.loads(said or b'{"cannot": "the process that packed it died"}')
         if "cannot" in value:

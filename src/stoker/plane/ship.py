@@ -30,6 +30,7 @@ import torch
 import xxhash
 
 from stoker.clock import Deadline
+from stoker.cluster.processes import CODE_FOLDER
 from stoker.cluster.sizing import available_nbytes
 from stoker.purity.code import held_by
 from stoker.purity.fingerprint import TooLarge, Unwatchable, fingerprint
@@ -41,6 +42,7 @@ from stoker.purity.mapped import (
     mapping_of,
     opened,
 )
+from stoker.travels import sent_names, stays
 from stoker.wire.batch_codec import LargeBuffers
 from stoker.worker.job import Job, note_surroundings
 
@@ -62,17 +64,6 @@ class Part(NamedTuple):
     nbytes: int
 
 
-# What belongs to a machine or to the process that serves it, not to the script.
-_OF_THE_MACHINE = {
-    "HOME", "HOST", "HOSTNAME", "LOGNAME", "MAIL", "OLDPWD", "PATH", "PWD", "SHELL", "SHLVL",
-    "TEMP", "TERM", "TMP", "TMPDIR", "USER", "USERNAME", "VIRTUAL_ENV", "_",
-}  # fmt: skip
-_OF_THE_MACHINE_PREFIXES = (
-    "CUDA_", "DBUS_", "DISPLAY", "KUBERNETES_", "LD_", "MALLOC_", "NVIDIA_", "PYTHON", "RAY_",
-    "SLURM", "SSH_", "STOKER_", "XDG_",
-)  # fmt: skip
-
-
 @dataclass(frozen=True)
 class Surroundings:
     """What of the script's process a dataset may depend on, beside what it reaches.
@@ -89,8 +80,9 @@ class Surroundings:
 
     @classmethod
     def now(cls) -> "Surroundings":
+        sent = sent_names()
         return cls(
-            {name: value for name, value in os.environ.items() if not _is_of_the_machine(name)},
+            {k: v for k, v in os.environ.items() if k in sent or not stays(k, v)},
             str(Path.cwd()),
             list(sys.path),
             str(torch.get_default_dtype()).removeprefix("torch."),
@@ -100,22 +92,20 @@ class Surroundings:
 
     def enter(self) -> None:
         """Make this process like the script's, as far as this machine has what that needs."""
-        for name in [name for name in os.environ if not _is_of_the_machine(name)]:
+        for name in [name for name, value in os.environ.items() if not stays(name, value)]:
             if name not in self.environ:
                 del os.environ[name]
         os.environ.update(self.environ)
         if Path(self.folder).is_dir():
             os.chdir(self.folder)
-        here = [f for f in self.modules_path if f not in sys.path and Path(f or ".").exists()]
-        sys.path[:0] = here
+        code = os.environ.pop(CODE_FOLDER, "")  # shipped, and so first, as the script's own is
+        known = {*sys.path, code}
+        here = [f for f in self.modules_path if f not in known and Path(f or ".").exists()]
+        sys.path[:0] = [code, *here] if code else here
         torch.set_default_dtype(getattr(torch, self.default_dtype))
         if torch.are_deterministic_algorithms_enabled() != self.is_deterministic:
             torch.use_deterministic_algorithms(self.is_deterministic)  # imports for 3 s
         torch.set_grad_enabled(self.is_grad_enabled)
-
-
-def _is_of_the_machine(name: str) -> bool:
-    return name in _OF_THE_MACHINE or name.startswith(_OF_THE_MACHINE_PREFIXES)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 Promise: by content; a mapped file by what it is, for it may be larger than memory.
 """
 
+import ctypes
 import io
 import itertools
 import mmap
@@ -123,10 +124,7 @@ def _put_array(walker: Walker, value: Any, path: str) -> None:
     if value.nbytes <= CHUNK_NBYTES or value.ndim == 0:
         walker.put(b"d", value.tobytes())
     elif value.flags.c_contiguous:
-        flat = value.reshape(-1).view("u1")
-        for start in range(0, len(flat), CHUNK_NBYTES):
-            walker.look_at_clock(path, now=True)
-            walker.put(b"d", flat[start : start + CHUNK_NBYTES].data)
+        _put_chunks(walker, value.reshape(-1).view("u1").data, path)
     else:
         for row in value:
             _put_array(walker, row, path)
@@ -145,7 +143,22 @@ def tensor(walker: Walker, value: torch.Tensor, path: str) -> None:
         if plain.nbytes > LARGE_NBYTES:
             raise Unwatchable(f"{path}: a large tensor that is not contiguous")
         plain = plain.contiguous()
-    _put_array(walker, plain.reshape(-1).view(torch.uint8).numpy(), path)
+    _put_memory(walker, plain.reshape(-1).view(torch.uint8), path)
+
+
+def _put_memory(walker: Walker, flat: torch.Tensor, path: str) -> None:
+    """Not by NumPy, which torch may lack."""
+    if flat.nbytes <= CHUNK_NBYTES:
+        walker.put(b"d", ctypes.string_at(flat.data_ptr(), flat.nbytes))
+    else:
+        memory = (ctypes.c_ubyte * flat.nbytes).from_address(flat.data_ptr())
+        _put_chunks(walker, memoryview(memory), path)
+
+
+def _put_chunks(walker: Walker, flat: memoryview, path: str) -> None:
+    for start in range(0, len(flat), CHUNK_NBYTES):
+        walker.look_at_clock(path, now=True)
+        walker.put(b"d", flat[start : start + CHUNK_NBYTES])
 
 
 def scalar(walker: Walker, value: Any, path: str) -> None:
@@ -168,7 +181,8 @@ def _global_generators() -> list[object]:
 
 def _state_of(generator: Any) -> object:
     if isinstance(generator, torch.Generator):
-        return bytes(generator.get_state().numpy())
+        state = generator.get_state()
+        return ctypes.string_at(state.data_ptr(), state.nbytes)
     if hasattr(generator, "bit_generator"):
         return generator.bit_generator.state
     if hasattr(generator, "get_state"):

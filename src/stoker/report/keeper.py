@@ -1,12 +1,13 @@
 """Writes the report of a process that was killed. Run as a script, without site.
 
-usage: keeper.py LIFELINE_FD LOG_FD PID_FD PID
+usage: keeper.py LIFELINE_FD LOG_FD PID_FD PID      PID_FD: -1 where pidfds are refused
 
 Waits until the trainer's end of the lifeline closes, which is when the trainer has ended, and
 then writes what the run log holds, unless the trainer did. Ignores signals that end a whole
 process group: it ends by itself.
 """
 
+import contextlib
 import fcntl
 import os
 import select
@@ -17,10 +18,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from stoker.clock import now_s
 from stoker.report.log import RunLog  # the path comes first: there is no site
 from stoker.report.metrics import as_json
 
 END_WAIT_MS = 2000  # from the last closed file to the end of a process
+LOOK_MS = 20  # how often it is looked for where there is no pidfd
+LIVES_ON_MS = 500  # from the lifeline's end until it is looked whether its owner lives on
 _PIDFD_INFO_NBYTES = 64  # struct pidfd_info, first version
 _PIDFD_INFO_EXIT = 1 << 3
 _PIDFD_GET_INFO = (3 << 30) | (_PIDFD_INFO_NBYTES << 16) | (0xFF << 8) | 11  # _IOWR(0xFF, 11, ...)
@@ -28,19 +32,59 @@ _PIDFD_GET_INFO = (3 << 30) | (_PIDFD_INFO_NBYTES << 16) | (0xFF << 8) | 11  # _
 
 def main(lifeline_fd: int, log_fd: int, pid_fd: int, pid: int) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    for fd in (0, 1):
-        os.dup2(os.open(os.devnull, os.O_RDWR), fd)
+    folder = _leave_folder()
+    _let_go({2, lifeline_fd, log_fd, pid_fd})
     while os.read(lifeline_fd, 1):
         continue
-    how = ended(_exit_status(pid_fd, pid))
     log = RunLog(log_fd)
     if log.is_done:
         return
+    _wait_ended(pid_fd, pid)
+    if RunLog(log_fd).is_done:
+        return
+    how = ended(_exit_status(pid_fd, pid))
     from stoker.report.record import publish
 
     settings, run, loaders = log.read()
-    file = settings.get("report_file")
-    publish(as_json(run, loaders, how), Path(file) if file else None, settings.get("quiet", False))
+    if "began_s" in settings:
+        run.wall_s = now_s() - settings["began_s"]
+    asked = settings.get("report_file")
+    file = folder / asked if asked else None
+    publish(as_json(run, loaders, how), file, settings.get("quiet", False))
+
+
+def _let_go(kept: set[int]) -> None:
+    """Close what the script was given: a pipe's reader waits for its end. Not stderr, which the
+    summary of a killed run goes to."""
+    for fd in {int(entry.name) for entry in Path("/proc/self/fd").iterdir()} - kept:
+        with contextlib.suppress(OSError):  # of the listing itself
+            os.close(fd)
+    for fd in (0, 1):
+        os.dup2(os.open(os.devnull, os.O_RDWR), fd)
+
+
+def _leave_folder() -> Path:
+    """Where the script began; its disk can be unmounted from now on."""
+    try:
+        folder = Path.cwd()
+    except OSError:  # removed
+        folder = Path("/")
+    os.chdir("/")
+    return folder
+
+
+def _wait_ended(pid_fd: int, pid: int) -> None:
+    """A script may close the lifeline and live on; while it runs no other program it has the log."""
+    poll = select.poll()
+    if pid_fd >= 0:
+        poll.register(pid_fd, select.POLLIN)
+    while not poll.poll(LIVES_ON_MS):
+        try:
+            maps = Path(f"/proc/{pid}/maps").read_bytes()
+        except OSError:
+            return
+        if b"stoker-run-log" not in maps:
+            return
 
 
 def _exit_status(pid_fd: int, pid: int) -> int | None:
@@ -50,14 +94,18 @@ def _exit_status(pid_fd: int, pid: int) -> int | None:
     from then on in the pidfd (linux/pidfd.h, PIDFD_GET_INFO; Linux 6.15).
     """
     poll = select.poll()
-    poll.register(pid_fd, select.POLLIN)
-    poll.poll(END_WAIT_MS)
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes().rsplit(b" ", 1)
+    if pid_fd >= 0:
+        poll.register(pid_fd, select.POLLIN)
+    for _ in range(1 if pid_fd >= 0 else END_WAIT_MS // LOOK_MS):
+        poll.poll(END_WAIT_MS if pid_fd >= 0 else LOOK_MS)
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_bytes().rsplit(b" ", 1)
+        except OSError:
+            break  # collected
         if b") Z " in stat[0]:
             return int(stat[1])
-    except OSError:
-        pass  # collected
+    if pid_fd < 0:
+        return None
     info = bytearray(struct.pack("<Q", _PIDFD_INFO_EXIT).ljust(_PIDFD_INFO_NBYTES, b"\0"))
     try:
         fcntl.ioctl(pid_fd, _PIDFD_GET_INFO, info)
@@ -72,8 +120,15 @@ def ended(status: int | None) -> str:
     if status is None:
         return "a signal or os._exit"
     if status & 0x7F:
-        return signal.Signals(status & 0x7F).name
+        return _name(status & 0x7F)
     return "exit"
+
+
+def _name(signum: int) -> str:
+    try:
+        return signal.Signals(signum).name
+    except ValueError:  # a real-time signal between the first and the last, which have names
+        return f"SIGRTMIN+{signum - signal.SIGRTMIN}"
 
 
 if __name__ == "__main__":

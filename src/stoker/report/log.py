@@ -6,12 +6,14 @@ Promise: what was written before a kill -9 can be read after it, by whoever hold
 Rows are overwritten in place, lines are appended. Pure but for the file itself.
 """
 
+import functools
 import json
 import mmap
 import os
 import tempfile
 from typing import Any
 
+from stoker import descriptors, speak
 from stoker.report.metrics import ROW, RUN_ROW, LoaderRecord, RunRecord
 
 MAX_LOADERS = 1000
@@ -27,8 +29,9 @@ class RunLog:
     def __init__(self, fd: int | None = None) -> None:
         if fd is None:
             fd = _nameless_file()
-            os.ftruncate(fd, _LINES_AT)
+            speak.without_signals(functools.partial(os.ftruncate, fd, _LINES_AT))
         self.fd = fd
+        self._is = descriptors.of(fd)
         self._end = _LINES_AT
         self._map = mmap.mmap(fd, _LINES_AT)
 
@@ -38,7 +41,7 @@ class RunLog:
 
     def close(self) -> None:
         self._map.close()
-        os.close(self.fd)
+        descriptors.close(self.fd, self._is)
 
     @property
     def is_done(self) -> bool:
@@ -52,8 +55,11 @@ class RunLog:
         self._map[start : start + ROW.size] = loader.row()
 
     def append(self, kind: str, **values: Any) -> None:
+        """Raises OSError where a limit on files forbids it."""
+        if not descriptors.is_still(self.fd, self._is):
+            return  # the script closed it: the report of a killed run ends here
         line = json.dumps({"kind": kind, **values}).encode() + b"\n"
-        self._end += os.pwrite(self.fd, line, self._end)
+        self._end += speak.without_signals(functools.partial(os.pwrite, self.fd, line, self._end))
 
     def read(self) -> tuple[dict[str, Any], RunRecord, list[LoaderRecord]]:
         """Settings, the process and its loaders, as far as they were written."""
@@ -70,6 +76,8 @@ class RunLog:
             elif kind == "settled":
                 loader = loaders[entry["number"]]
                 loader.reasons, loader.offloaded = entry["reasons"], entry["offloaded"]
+            elif kind == "began":
+                settings["began_s"] = entry["began_s"]
             elif kind == "ranks":
                 without_stoker = entry["without_stoker"]
             elif kind == "gradients":

@@ -35,7 +35,7 @@ class LoaderRecord:
     num_copied: int = 0  # batches copied because the script holds more than --memory
     num_away: int = 0  # batches that other machines made
     notes: list[str] = field(default_factory=list)
-    digests: list[str] = field(default_factory=list)
+    digests: list[str | None] = field(default_factory=list)
 
     def row(self) -> bytes:
         return ROW.pack(

@@ -6,19 +6,22 @@ or compress gradients, write one.
 Owner: the thread that iterates; two threads that iterate write rows of different loaders.
 """
 
+import contextlib
 import fcntl
-import json
 import os
 import resource
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from stoker.clock import process_age_s, process_cpu_s
+from stoker import descriptors, orphans, speak
+from stoker.clock import now_s, process_cpu_s
 from stoker.config import Settings
+from stoker.report.file import own_file, write
 from stoker.report.log import MAX_LOADERS, RunLog
 from stoker.report.metrics import LoaderRecord, RunRecord, as_json
 from stoker.report.ranks import Ranks, rank_of
@@ -40,6 +43,24 @@ class Exchanged(Protocol):
     raw_nbytes: int
 
 
+class _Owned:
+    """A record, and the loader whose it is."""
+
+    def __init__(self, owner: object, record: LoaderRecord) -> None:
+        self.record = record
+        self.give_to(owner)
+
+    def give_to(self, owner: object) -> None:
+        try:
+            self.owner: Callable[[], object] = weakref.ref(owner)
+        except TypeError:  # one of a kind that cannot be watched
+            self.owner = _nobody
+
+
+def _nobody() -> None:
+    return None
+
+
 class Recorder:
     """The run log of one process, made when its first loader is iterated.
 
@@ -51,72 +72,147 @@ class Recorder:
         settings: Settings,
         environ: Mapping[str, str] = os.environ,
         looks: Sequence[Callable[[], None]] = (),
+        began_s: float | None = None,
     ) -> None:
         self.run = RunRecord()
+        self.served_s: Callable[[], float] = float  # by CPUs of other machines; of none: 0.0
         self._settings = settings
         self._pid = os.getpid()
+        self._began_s = now_s() if began_s is None else began_s
         self._refreshed_s = 0.0
-        self._lock = threading.Lock()  # guards _loaders
-        self._loaders: dict[tuple[object, ...], LoaderRecord] = {}
-        self._log = RunLog()
-        self._lifeline = os.pipe()  # ends with this process
+        # Guards _loaders and _owned. Taken again where a signal handler of the script's, which
+        # came while it was held, iterates a loader.
+        self._lock = threading.RLock()
+        self._loaders: list[LoaderRecord] = []
+        self._owned: dict[tuple[object, ...], list[_Owned]] = {}  # by place and looks
+        self._log: RunLog | None = None
+        self._is_done = False
+        self._lifeline = (-1, -1)
+        self._lifeline_is = (0, 0)
         self._ranks = Ranks()
-        self.run.rank = rank_of(environ)
-        self.run.price_worker = settings.price_worker
-        self.run.price_trainer = settings.price_trainer
-        self.served_s: Callable[[], float] = float  # by CPUs of other machines; of none: 0.0
         self._exchanged: list[Exchanged] = []
         self._looks = looks
-        self._report_file = _own_file(settings.report_json, self.run.rank)
-        self._quiet = settings.quiet or bool(self.run.rank)  # one summary: rank 0's
-        self._log.append(
-            "settings",
-            pid=self._pid,
-            report_file=str(self._report_file) if self._report_file else None,
-            quiet=self._quiet,
-            rank=self.run.rank,
-            price_worker=settings.price_worker,
-            price_trainer=settings.price_trainer,
-        )
-        os.register_at_fork(after_in_child=self._let_go)
+        self._report_file: Path | None = None
+        self._quiet = settings.quiet
+        self.run.price_worker = settings.price_worker
+        self.run.price_trainer = settings.price_trainer
+        self._begin(environ)
+
+    @speak.guarded
+    def _begin(self, environ: Mapping[str, str]) -> None:
+        self.run.rank = rank_of(environ)
+        self._quiet = self._quiet or bool(self.run.rank)  # one summary: rank 0's
+        self._report_file = own_file(self._settings.report_json, self.run.rank)
         if self._report_file is not None or not self._quiet:
+            self._outlive()
+
+    def _outlive(self) -> None:
+        """Have the log, and the keeper: where they cannot be, only a killed run has no report."""
+        try:
+            self._log = RunLog()
+            self._lifeline = os.pipe()  # ends with this process
+            self._lifeline_is = descriptors.of(self._lifeline[0])  # both ends
+            os.register_at_fork(after_in_child=self._let_go)
+            self._append(
+                "settings",
+                pid=self._pid,
+                report_file=str(self._report_file) if self._report_file else None,
+                quiet=self._quiet,
+                rank=self.run.rank,
+                price_worker=self._settings.price_worker,
+                price_trainer=self._settings.price_trainer,
+                began_s=self._began_s,
+            )
             self._start_keeper()
+        except Exception as error:  # no descriptor, process, memory; a limit on files
+            self._without_log(error)
+            if speak.raised_by_handler(error):
+                self.close()
+                raise
+
+    def _without_log(self, error: Exception) -> None:
+        if self._log is not None:
+            with contextlib.suppress(ValueError):  # it is closed
+                self._log.mark_done()  # what a keeper has by now is no report
+                self._log.close()
+        self._log = None
+        speak.say(f"no report if this run is killed: {error}")
+
+    def _append(self, kind: str, **values: Any) -> None:
+        if self._log is None or os.getpid() != self._pid:  # a forked child writes to a copy's end
+            return
+        try:
+            self._log.append(kind, **values)
+        except Exception as error:  # a limit on files
+            self._without_log(error)
+
+    @speak.guarded
+    def begin(self, began_s: float) -> None:
+        """The first loader is iterated."""
+        self._began_s = began_s
+        self._append("began", began_s=began_s)
 
     def loader(
-        self, place: str, looks: tuple[object, ...], *, chains: int, reasons: list[str]
+        self,
+        owner: object,
+        place: str,
+        looks: tuple[object, ...],
+        *,
+        chains: int,
+        reasons: list[str],
     ) -> LoaderRecord:
-        """The record of the loader at a place that looks like this; a new one the first time."""
-        self._look_at_ranks()
-        key = (place, *looks)
+        """The record of the loader at a place that looks like this; a new one the first time.
+
+        owner: the loader. Where another one that is still there has the record it is not the same
+        loader; where that one is gone this one was made anew for another epoch.
+        """
         with self._lock:
-            record = self._loaders.get(key)
-            if record is None:
-                number = min(len(self._loaders), MAX_LOADERS - 1)
-                record = LoaderRecord(number, place, not reasons, reasons, chains)
-                self._loaders[key] = record
-                self._log.append(
-                    "loader",
-                    number=number,
-                    place=place,
-                    offloaded=not reasons,
-                    reasons=reasons,
-                    chains=chains,
-                )
+            owned = self._owned.setdefault((place, *looks), [])
+            whose = {id(each.owner()): each for each in reversed(owned)}
+            found = whose.get(id(owner)) or whose.get(id(None))
+            if found is None:
+                found = _Owned(owner, self._new(place, chains, reasons))
+                owned.append(found)
+            found.give_to(owner)
+        self.look_at_ranks()
+        return found.record
+
+    def _new(self, place: str, chains: int, reasons: list[str]) -> LoaderRecord:
+        number = min(len(self._loaders), MAX_LOADERS - 1)
+        record = LoaderRecord(number, place, not reasons, reasons, chains)
+        self._loaders.append(record)
+        self._append(
+            "loader",
+            number=number,
+            place=place,
+            offloaded=not reasons,
+            reasons=reasons,
+            chains=chains,
+        )
         return record
 
-    def delivered(self, record: LoaderRecord, sha256: str | None) -> None:
-        """A batch was delivered and the record's numbers are new. Nothing in a forked copy."""
-        if self._lifeline[1] < 0:
+    @speak.guarded
+    def delivered(
+        self, record: LoaderRecord, sha256: str | None, *, is_hashed: bool = False
+    ) -> None:
+        """A batch was delivered and the record's numbers are new. Nothing in a forked copy.
+
+        is_hashed: it has a digest, or None where it could not be hashed.
+        """
+        if os.getpid() != self._pid:
             return
-        self._log.put_loader(record)
-        if sha256 is not None:
+        if is_hashed:
             record.digests.append(sha256)
-            self._log.append("digest", number=record.number, sha256=sha256)
-        self.run.wall_s = process_age_s()
-        self._log.put_run(self.run)
-        if self.run.wall_s - self._refreshed_s > REFRESH_S:
+            self._append("digest", number=record.number, sha256=sha256)
+        now = now_s()
+        self.run.wall_s = now - self._began_s
+        if self._log is not None:
+            self._log.put_loader(record)
+            self._log.put_run(self.run)
+        if now - self._refreshed_s > REFRESH_S:
             self.refresh()
 
+    @speak.guarded
     def exchanges(self, counts: Exchanged) -> None:
         """A model's gradients may be compressed from now on."""
         self._exchanged.append(counts)
@@ -124,43 +220,61 @@ class Recorder:
 
     def waited_s(self) -> float:
         """Of all loaders, until now."""
-        return sum(record.wait_s for record in self._loaders.values())
+        return sum(record.wait_s for record in self._loaders.copy())
 
+    @speak.guarded
     def settle(self, record: LoaderRecord, reasons: list[str]) -> None:
         """It is known now who makes the batches of a loader without workers."""
         if reasons == record.reasons and record.offloaded is not bool(reasons):
             return
         record.reasons, record.offloaded = reasons, not reasons
-        self._log.append(
-            "settled", number=record.number, reasons=reasons, offloaded=record.offloaded
-        )
+        self._append("settled", number=record.number, reasons=reasons, offloaded=record.offloaded)
 
+    @speak.guarded
+    def give_up(self, record: LoaderRecord, why: str) -> None:
+        """stoker failed before the loader's first batch: it is torch's. A note where other epochs
+        of it were not."""
+        if record.num_batches and record.offloaded:
+            self.note(record, f"left to torch in one epoch: {why}")
+        else:
+            self.settle(record, [why])
+
+    @speak.guarded
     def note(self, record: LoaderRecord, text: str) -> None:
         if text not in record.notes:
             record.notes.append(text)
-            self._log.append("note", number=record.number, text=text)
+            self._append("note", number=record.number, text=text)
 
+    @speak.guarded
     def refresh(self) -> None:
         """Look at this process's own use."""
-        self._look_at_ranks()
-        self._refreshed_s = self.run.wall_s = process_age_s()
+        self.look_at_ranks()
+        self._refreshed_s = now_s()
+        self.run.wall_s = self._refreshed_s - self._began_s
         self.run.cpu_s = process_cpu_s()
         self.run.away_s = self.served_s()
         self._look_at_gradients()
         for look in self._looks:
             look()
         self.run.peak_rss_nbytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        self._log.put_run(self.run)
+        if self._log is not None:
+            self._log.put_run(self.run)
 
+    @speak.guarded
     def finish(self) -> None:
         """Write the report. Idempotent; nothing in a forked copy."""
-        if os.getpid() != self._pid or self._log.is_done:
+        if os.getpid() != self._pid or self._is_done:
             return
-        self._look_at_ranks(at_end=True)
+        self.look_at_ranks(at_end=True)
         self.refresh()
-        self._log.mark_done()
-        report = as_json(self.run, list(self._loaders.values()), _how_it_ends())
+        self._mark_done()
+        report = as_json(self.run, self._loaders, _how_it_ends())
         publish(report, self._report_file, self._quiet)
+
+    def _mark_done(self) -> None:
+        self._is_done = True
+        if self._log is not None:
+            self._log.mark_done()
 
     def _look_at_gradients(self) -> None:
         self.run.gradients_wire_nbytes = sum(each.wire_nbytes for each in self._exchanged)
@@ -170,86 +284,80 @@ class Recorder:
         scheme = next(iter(coded or schemes), None)
         if scheme != self.run.gradients:
             self.run.gradients = scheme
-            self._log.append("gradients", scheme=scheme)
+            self._append("gradients", scheme=scheme)
 
-    def _look_at_ranks(self, at_end: bool = False) -> None:
+    @speak.guarded
+    def look_at_ranks(self, at_end: bool = False) -> None:
         self._ranks.look(at_end)
         if self._ranks.without_stoker != self.run.without_stoker:
             self.run.without_stoker = self._ranks.without_stoker
-            self._log.append("ranks", without_stoker=self.run.without_stoker)
+            self._append("ranks", without_stoker=self.run.without_stoker)
 
+    @speak.guarded
     def close(self) -> None:
         """Give the files back; the keeper ends without a report."""
-        self._log.mark_done()
+        self._mark_done()
         self._let_go()
-        os.close(self._lifeline[0])
-        self._log.close()
+        descriptors.close(self._lifeline[0], self._lifeline_is)
+        if self._log is not None:
+            self._log.close()
+            self._log = None
 
     def _start_keeper(self) -> None:
         """Start the process that writes the report if this one cannot.
 
-        A shell starts it and ends, so that the script has no child that it does not expect.
+        A shell starts it and ends, so that the script has no child that it does not expect. Not
+        where it would be this process's child all the same; PID 1 ends with all others anyway.
         """
+        if orphans.come_here():
+            return
         keeper = str(Path(__file__).with_name("keeper.py"))
-        places = [str(place) for place in _KEEPER_FDS]
-        command = [sys.executable, "-I", "-S", keeper, *places, str(self._pid)]
-        shell = ["/bin/sh", "-c", '"$@" &', "sh", *command]
+        assert self._log is not None
+        pidfds = _pidfds(self._pid)
         fds: list[int] = []
         try:
-            pid_fd = os.pidfd_open(self._pid)
-            for fd in (self._lifeline[0], self._log.fd, pid_fd):
+            sources = [self._lifeline[0], self._log.fd, *pidfds]
+            places = _KEEPER_FDS[: len(sources)]
+            for fd in sources:
                 fds.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 20))
-            os.close(pid_fd)
-            moves = zip(fds, _KEEPER_FDS, strict=True)
+            numbers = [*map(str, places), "-1"][:3]
+            command = [sys.executable, "-I", "-S", keeper, *numbers, str(self._pid)]
+            moves = zip(fds, places, strict=True)
             # Signals blocked from its first moment: a SIGTERM to the group shall not reach it.
             shell_pid = os.posix_spawn(
-                shell[0],
-                shell,
+                "/bin/sh",
+                ["/bin/sh", "-c", '"$@" &', "sh", *command],
                 os.environ,
                 file_actions=[(os.POSIX_SPAWN_DUP2, fd, place) for fd, place in moves],
                 setsigmask=signal.valid_signals(),
             )
-            os.waitpid(shell_pid, 0)
-        except OSError as error:
-            print(f"stoker: no report if this run is killed: {error}", file=sys.stderr)
-        for fd in fds:
-            os.close(fd)
+            with contextlib.suppress(ChildProcessError):  # a thread of the script's took it
+                os.waitpid(shell_pid, 0)
+        finally:
+            for fd in (*fds, *pidfds):
+                os.close(fd)
 
     def _let_go(self) -> None:
         """In a forked child: only the trainer may hold the writing end."""
         if self._lifeline[1] >= 0:
-            os.close(self._lifeline[1])
+            descriptors.close(self._lifeline[1], self._lifeline_is)
             self._lifeline = (self._lifeline[0], -1)
+
+
+def _pidfds(pid: int) -> list[int]:
+    """None where a sandbox refuses it."""
+    try:
+        return [os.pidfd_open(pid)]
+    except OSError:
+        return []
 
 
 def publish(report: dict[str, Any], file: Path | None, quiet: bool) -> None:
     """Write the report where it was asked for. Problems are told, never raised."""
     if file is not None:
-        try:
-            part = file.with_name(file.name + ".part")
-            part.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-            part.replace(file)
-        except OSError as error:
-            print(f"stoker: the report was not written: {error}", file=sys.stderr)
-    if not quiet and sys.stderr is not None:
-        print(summary(report), end="", file=sys.stderr, flush=True)
-
-
-def _own_file(asked: str | Path | None, rank: int | None) -> Path | None:
-    """This process's report: the rank goes before the suffix, a second process appends its pid."""
-    if asked is None:
-        return None
-    file = Path(asked)
-    if rank is not None:
-        file = file.with_name(f"{file.stem}.{rank}{file.suffix}")
-    try:
-        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-    except FileExistsError:
-        return file.with_name(f"{file.name}.{os.getpid()}")
-    except OSError as error:
-        print(f"stoker: no report can be written: {error}", file=sys.stderr)
-        return None
-    return file
+        write(report, file)
+    if not quiet:
+        speak.write(summary(report))
 
 
 def _how_it_ends() -> str:

@@ -69,11 +69,13 @@ class Astray:
 class Lost:
     """A slot's worker ended although nobody had asked it to. how: None where its machine or the
     way there was lost, which no task is to blame for; was_given_back: its machine was, for fewer
-    are wanted."""
+    are wanted; begun: the task that it was making and not making again, negative for none; None
+    where nobody could see that."""
 
     slot: int
     how: Any
     was_given_back: bool = False
+    begun: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +144,13 @@ class Ask:
 @dataclass(frozen=True, slots=True)
 class Start:
     """Start a worker there, from `point` if it can. must_greet: it shall tell its fingerprint;
-    away: on another machine."""
+    away: on another machine; after_s: not before."""
 
     slot: int
     point: Any = None
     must_greet: bool = False
     away: bool = False
+    after_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +194,12 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """No worker can do this task; `how` tells the last one's end."""
+    """No worker can do this task; `how` tells the last one's end. num_in_vain: workers that died
+    one after another before they gave any batch; 0: the task itself is to blame."""
 
     task: Task
     how: Any
+    num_in_vain: int = 0
 
 
 Action = Ask | Start | Resume | Rerun | Reload | Finish | Kill | GiveUp

@@ -15,6 +15,9 @@ from typing import Any
 from stoker.order.plan import Task
 from stoker.scheduler.events import Action, Ask, Reload, Rerun, Resume, Start
 
+# Whatever kills workers one after another may pass: 0.1, 0.2, 0.4 ... seconds, 9 for ten of them.
+PAUSE_S, MAX_PAUSE_S = 0.1, 2.0
+
 
 @dataclass(slots=True)
 class _Alike:
@@ -33,7 +36,7 @@ class Chain:
     is_iterable: bool = False
     slot: int = field(init=False)
     second_slot: int | None = None  # of a second worker, which was asked for the same
-    num_idle_deaths: int = 0  # since its last answer
+    num_in_vain: int = 0  # deaths that no task is to blame for, since its last answer
     point: Any = None  # of an iterable: a SavedPoint
     is_distrusted: bool = False  # a SavedPoint of its did not prove good
     is_reloading: bool = False  # a replacement was sent its SavedPoint, and has answered nothing
@@ -81,7 +84,7 @@ class Chain:
 
     def answered(self) -> None:
         """Its oldest owed task was."""
-        self.num_idle_deaths, self.num_machines_lost, self.is_reloading = 0, 0, False
+        self.num_in_vain, self.num_machines_lost, self.is_reloading = 0, 0, False
         self.num_deaths_away = 0
         if self.is_iterable:
             task = self._tasks.pop(0)
@@ -147,12 +150,19 @@ class Chain:
         """Start a worker and have it make what is owed, after what was made. seeds: see Resume."""
         self.slot = self.number
         if self.is_iterable:
-            return [Start(self.number, away=self.is_away), *self._replay_epochs(seeds)]
+            start = Start(self.number, away=self.is_away, after_s=self._pause_s)
+            return [start, *self._replay_epochs(seeds)]
         return self.replay_at(self.number, seeds, self.is_away)
+
+    @property
+    def _pause_s(self) -> float:
+        """Before its next worker: longer with each that died in vain, none for the first."""
+        num_more = self.num_in_vain - 1
+        return min(PAUSE_S * 2 ** (num_more - 1), MAX_PAUSE_S) if num_more > 0 else 0.0
 
     def replay_at(self, slot: int, seeds: list[bytes], away: bool) -> list[Action]:
         """As `replay`, of a map-style chain, in this slot."""
-        actions: list[Action] = [Start(slot, self.point, away=away)]
+        actions: list[Action] = [Start(slot, self.point, away=away, after_s=self._pause_s)]
         epoch = 0
         for k, task in enumerate(self._tasks):
             actions += (Resume(slot, seed) for seed in seeds[epoch : task.epoch])

@@ -60,7 +60,10 @@ FREE_COST_FRAC = 0.05
 LONG_HISTORY_NBYTES = 8 << 20
 # In place of an exit: the world changed, and a worker cannot be brought to where it was.
 BEYOND_HELP = "its worker could not be brought back to where it was"
-MAX_DEATHS = 3  # of workers on one task; then the task is to blame
+MAX_DEATHS = 3  # of workers while they made one task; then the task is to blame
+# Of a chain's workers one after another, none of which gave a batch: killed while they start, make
+# again what was made, or are idle. Chain pauses longer before each.
+MAX_IN_VAIN = 10
 # A second worker's start: a fork, its greeting and a round trip. Measured: tests/process/test_away.py
 START_COST_S = 0.05
 # Of them on other machines: what they lack this one may have, so the last try is here.
@@ -206,9 +209,9 @@ class Stream:
                 return self._tell(event, self._refused(slot, task_id, why))
             case Astray(slot):
                 return self._tell(event, self._astray(slot))
-            case Lost(slot, how, was_given_back):
+            case Lost(slot, how, was_given_back, begun):
                 self.num_lost += slot != self.witness_slot and not was_given_back
-                return self._tell(event, self._lost(slot, how))
+                return self._tell(event, self._lost(slot, how, begun))
             case Offered(num_places, num_local, fingerprint, crowd):
                 return self._tell(event, self._offered(num_places, num_local, fingerprint, crowd))
             case Late(slot, task_id, late_s, task_s):
@@ -276,7 +279,7 @@ class Stream:
     def _ask_home(self, task: Task) -> list[Action]:
         chain = self._chains[task.chain]
         if chain.how_lost is not None:
-            return [GiveUp(task, chain.how_lost)]
+            return [_give_up(task, chain)]
         chain.asked(task)
         watch = self.phase is Phase.ASKED or chain.is_moving
         if not watch:
@@ -297,7 +300,7 @@ class Stream:
                 return []  # it crossed with the bar, or another was first
             chain = self._chain_of(slot)
             if chain is not None:
-                chain.num_idle_deaths = chain.num_deaths_away = 0
+                chain.num_in_vain = chain.num_deaths_away = 0
             elif slot > self.witness_slot:
                 self._num_deaths_away = 0
         else:
@@ -334,21 +337,22 @@ class Stream:
         self._num_dropped += sum(task.id >= self._first_id for task in dropped)
         return [] if self.persistent else [Finish(slot)]
 
-    def _lost(self, slot: int, how: Any) -> list[Action]:
+    def _lost(self, slot: int, how: Any, begun: int | None) -> list[Action]:
         if slot == self.witness_slot:
             return []  # then histories stay whole
         chain = self._chain_of(slot)
         if chain is not None and chain.second_slot is not None:
             return self._settle(chain, chain.second_slot if slot == chain.slot else chain.slot)
         orphans = self._close_free(slot)
-        hopeless = [task for task in orphans[:1] if how is not None and self._blame(task)]
-        orphans = orphans[len(hopeless) :]
+        guilty = orphans[:1] if begun is None else [t for t in orphans if t.id == begun]
+        hopeless = [task for task in guilty if how is not None and self._blame(task)]
+        orphans = [task for task in orphans if task not in hopeless]
         actions: list[Action] = [GiveUp(task, how) for task in hopeless]
         if chain is not None and how is None and self._may_sleep(chain):
             chain.is_asleep = True
             actions += self._hire()
         elif chain is not None:
-            actions += self._revive(chain, how)
+            actions += self._revive(chain, how, begun)
             if self.phase is Phase.FREE and chain.how_lost is None:
                 self._free.on[chain.slot] = {}
         self._extras.discard(slot)
@@ -372,13 +376,13 @@ class Stream:
         task.num_deaths += 1
         return task.num_deaths >= self.max_deaths
 
-    def _revive(self, chain: Chain, how: Any) -> list[Action]:
+    def _revive(self, chain: Chain, how: Any, begun: int | None = None) -> list[Action]:
         """Start a chain's worker again and have it make what it made; how: None if we ended it."""
         if chain.is_reloading:  # to load it may be what killed it
             chain.distrust()
-        if how is not None and self._is_hopeless(chain):
+        if how is not None and self._is_hopeless(chain, begun):
             chain.how_lost = how
-            return [GiveUp(task, how) for task in chain.owed]
+            return [_give_up(task, chain) for task in chain.owed]
         if how is not None and chain.is_away:
             chain.died_away(MAX_DEATHS_AWAY)
         chain.num_machines_lost += how is None and chain.is_away
@@ -388,13 +392,13 @@ class Stream:
         self.num_replayed += chain.num_to_replay()
         return chain.replay(self._seeds)
 
-    def _is_hopeless(self, chain: Chain) -> bool:
-        """Count one more death, against the task that was at work or else the chain."""
+    def _is_hopeless(self, chain: Chain, begun: int | None) -> bool:
+        """Count one more death, against the task that was being made or else the chain."""
         task = chain.oldest_owed
-        if task is None:
-            chain.num_idle_deaths += 1
-            return chain.num_idle_deaths >= self.max_deaths
-        return self._blame(task)
+        if task is not None and begun in (None, task.id):
+            return self._blame(task)
+        chain.num_in_vain += 1
+        return chain.num_in_vain >= MAX_IN_VAIN or self.max_deaths == 1
 
     def _restarted(self, seed: bytes) -> list[Action]:
         """Owed tasks are still made, for they move the generators, and then dropped.
@@ -482,7 +486,7 @@ class Stream:
             chain.is_away = False
             return self._clean(chain)
         chain.how_lost = chain.how_lost or BEYOND_HELP
-        actions: list[Action] = [GiveUp(task, chain.how_lost) for task in chain.owed]
+        actions: list[Action] = [_give_up(task, chain) for task in chain.owed]
         return [Kill(slot), *actions, *self._ask_again(self._close_free(slot))]
 
     def _try_free(self) -> list[Action]:
@@ -741,6 +745,10 @@ class Stream:
 
     def _broken(self, what: str) -> BrokenGuarantee:
         return BrokenGuarantee(f"{what}; story: {' | '.join(self._story) or 'none'}")
+
+
+def _give_up(task: Task, chain: Chain) -> GiveUp:
+    return GiveUp(task, chain.how_lost, chain.num_in_vain)
 
 
 def _is(task: Task | None, task_id: int) -> bool:

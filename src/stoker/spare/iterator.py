@@ -1,6 +1,7 @@
 """A loader without workers: its batches are made ahead in other processes, where nobody can tell.
 
-    FIRST   two batches are made here, as by torch; a short first one ends it all: torch's own
+    FIRST   two batches are made here, as by torch, and tell whether there is anything to gain
+            (first.py)
     LOOK    the next is made here too, between two looks at everything that it may depend on; an
             epoch after one that others made begins with this, while processes make the same
     AHEAD   processes make the batches; the same look before each is handed out
@@ -17,25 +18,23 @@ Promise: batches, generators and errors are those of `_SingleProcessDataLoaderIt
 import copy
 import multiprocessing
 import threading
-from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing import process
 from typing import Any
 
 import torch
 from torch.utils.data import _utils
-from torch.utils.data.dataloader import DataLoader, _SingleProcessDataLoaderIter
 
+from stoker import orphans
 from stoker.clock import Deadline, now_s, thread_cpu_s
-from stoker.cluster.sizing import gain
+from stoker.cluster.sizing import why_no_second_copy
 from stoker.order.plan import may_run_ahead
-from stoker.plane.fleet import Fleet
 from stoker.purity.fingerprint import Unwatchable
 from stoker.spare.ahead import Ahead
-from stoker.spare.evidence import SHORT_BATCH_S, TOO_LITTLE, Evidence, Usual
+from stoker.spare.evidence import TOO_LITTLE, Evidence, Usual
+from stoker.spare.first import FirstBatches, Verdict
 from stoker.spare.stand_in import StandIn, watch_all
-from stoker.stream.driver import Died, Driver, Failed
+from stoker.stream.driver import TIMED_OUT, Died, Driver, Failed
 from stoker.stream.open import LEAVE_S, close_at_exit, forget
 from stoker.worker.job import Job
 from stoker.worker.seeding import restore_generators, save_generators
@@ -46,19 +45,10 @@ PATIENCE_FACTOR, PATIENCE_S = 10.0, 5.0
 # threads here, for a sum over many numbers may depend on theirs.
 AUDIT_EVERY, AUDIT_EVERY_THREADED = 64, 16
 DIFFERENT = "other processes make something else of the same samples"
+# While processes live that were forked, memory that the loop writes to is there twice.
+LOOK_AT_MEMORY_EVERY_S = 0.5
 # So many wrong guesses, and one more for every so many right ones, are forgiven.
 MAX_WRONG, RIGHT_PER_WRONG = 2, 16
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What became of a loader: why its batches are made here, or "" where they are not.
-
-    gain: how many times as fast workers would make the loop; None where that was not measured.
-    """
-
-    why_here: str
-    gain: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,31 +60,11 @@ class _Look:
     why_not: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InProcessOptions:
-    """num_slots, num_cores: of this machine; fleet: other machines, which may help, as so many
-    slots as `num_places`; tell: called when it is known what becomes of the loader; digest: of a
-    batch; ended: with what will be usual."""
+class InProcessIterator(FirstBatches):
+    """One whose batches others may make."""
 
-    num_slots: int
-    num_cores: int
-    fleet: Fleet | None
-    num_places: int
-    may_hedge: bool
-    arena_nbytes: int
-    tell: Callable[[Verdict], None]
-    digest: Callable[[Any], str]
-    usual: Usual | None
-    ended: Callable[[Usual], None]
-
-
-class InProcessIterator(_SingleProcessDataLoaderIter):
-    """Iterates over a map-style loader with num_workers=0."""
-
-    def __init__(self, loader: DataLoader[Any], options: InProcessOptions) -> None:
-        super().__init__(loader)
-        self._profile_name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-        self._options = options
+    def begin(self) -> None:
+        """In place of __init__: a FirstBatches has become one of these."""
         self._job = Job(
             dataset_kind=self._dataset_kind,
             dataset=self._dataset,
@@ -108,30 +78,19 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
         )
         self.owner_thread = threading.get_ident()
         self._driver: Driver | None = None
-        self._drawn: deque[Any] = deque()  # index lists that processes have, and nobody else
-        # Functions, not methods: with a cycle through itself it would live on until a collection.
-        usual = options.usual
-        self._step: Callable[[InProcessIterator], Any] = (
-            InProcessIterator._look if usual else InProcessIterator._first
-        )
-        self._fetch_s = usual.fetch_s if usual else 0.0
-        self._step_s = 0.0
-        self._left_s = 0.0  # when the loop got its last batch
-        self._generators = b""  # as the last batch left them
+        usual = self._options.usual
+        self._step = InProcessIterator._look
+        if usual:
+            self._fetch_s, self._generators = usual.fetch_s, b""
         self._fingerprint = b""
         self._draws = usual is not None and usual.samples_draw
         self._usual = usual or Usual(0.0, 0.0, False)
         self._digest = ""  # of the batch that the processes make as well, at first
         self._num_right = self._num_wrong = 0
+        self._memory_seen_s = 0.0
         self._audit_every = AUDIT_EVERY if torch.get_num_threads() == 1 else AUDIT_EVERY_THREADED
 
     # -- torch's own protocol ----------------------------------------------------------------
-
-    def _next_data(self) -> Any:
-        self._step_s = now_s() - self._left_s
-        batch = self._step(self)
-        self._left_s = now_s()
-        return batch
 
     def _next_index(self) -> Any:
         if self._drawn:
@@ -143,37 +102,6 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
             self._close(0.0)  # nobody wants what they are at
 
     # -- before: made here, with a look ------------------------------------------------------
-
-    def _first(self) -> Any:
-        """The first batch and the first step pay for what comes once: neither is the measure."""
-        batch = self._timed()
-        if self._fetch_s < SHORT_BATCH_S:
-            self._stay("a batch takes less than handing it over", None)
-        else:
-            self._step = InProcessIterator._second
-        return batch
-
-    def _second(self) -> Any:
-        batch = self._timed()
-        self._generators = save_generators()
-        self._step = InProcessIterator._look
-        return batch
-
-    def _timed(self) -> Any:
-        index = self._next_index()
-        began_s = now_s()
-        batch = self._make(index)
-        self._fetch_s = now_s() - began_s
-        return batch
-
-    def _make(self, index: Any) -> Any:
-        batch = self._dataset_fetcher.fetch(index)
-        return self._pinned(batch)
-
-    def _pinned(self, batch: Any) -> Any:
-        if self._pin_memory:
-            return _utils.pin_memory.pin_memory(batch, self._pin_memory_device)
-        return batch
 
     def _look(self) -> Any:
         """Make one batch here, see what it needs and leaves, and decide.
@@ -254,35 +182,12 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
             seen, why_not = b"", f"its state cannot be watched: {reason}"
         return _Look(thread_cpu_s() - began_s, seen, why_not)
 
-    def _num_left(self) -> int:
-        """Batches after this one, if the loop takes as many as it did before."""
-        num_made = self._num_yielded + 1
-        usual = self._options.usual
-        at_most = usual.num_taken if usual else 1 << 30
-        try:
-            return min(at_most, len(self._index_sampler)) - num_made
-        except TypeError:
-            return at_most - num_made
-
     def _digest_of(self, batch: Any) -> str:
         """Empty where a batch has none: it holds something that cannot be pickled."""
         try:
             return self._options.digest(batch)
         except Exception:
             return ""
-
-    def _stay(self, why: str, step_s: float | None) -> None:
-        """From here on as torch. Tells what workers would gain, if that was measured."""
-        slots = self._options.num_slots
-        gains = None if step_s is None else gain(self._fetch_s, step_s, slots, slots)
-        self._options.tell(Verdict(why, gains))
-        self._step = InProcessIterator._here
-
-    def _here(self) -> Any:
-        batch = self._make(self._next_index())
-        if not self._drawn:
-            self.__class__ = _SingleProcessDataLoaderIter  # type: ignore[assignment]
-        return batch
 
     # -- ahead ---------------------------------------------------------------------------------
 
@@ -291,6 +196,11 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
 
         Returns why there are none, or "": the script, which asked for none, goes on.
         """
+        if orphans.come_here():
+            return "in PID 1 and in a subreaper os.wait() would see the processes that help"
+        if why := why_no_second_copy():
+            return why
+        self._memory_seen_s = now_s()
         self._state = state = Ahead(
             num_slots=num_workers, is_sequence=self._draws, may_hedge=self._options.may_hedge
         )
@@ -342,7 +252,7 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
         if not self._drawn:
             self._close(LEAVE_S)
             raise StopIteration
-        why = self._why_moved()
+        why = self._why_no_room() or self._why_moved()
         if not why and self._draws and save_generators() != self._generators:
             return self._guessed_wrong()
         made = None if why else self._taken()
@@ -382,6 +292,13 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
         has_moved = look.seen != self._fingerprint
         return look.why_not or ("the training loop changes its state" if has_moved else "")
 
+    def _why_no_room(self) -> str:
+        """Looked at now and then, and before memory runs out: there is always room for a copy."""
+        if now_s() - self._memory_seen_s < LOOK_AT_MEMORY_EVERY_S:
+            return ""
+        self._memory_seen_s = now_s()
+        return why_no_second_copy()
+
     def _guessed_wrong(self) -> Any:
         """The loop has drawn: make this batch here, and guess anew from there."""
         assert self._driver is not None
@@ -402,7 +319,8 @@ class InProcessIterator(_SingleProcessDataLoaderIter):
         assert self._driver is not None
         patience_s = PATIENCE_S + PATIENCE_FACTOR * self._fetch_s
         made = self._driver.wait_next(Deadline(patience_s))
-        if made is None:
+        if made is TIMED_OUT:
+            made = None
             self._leave(f"other processes took more than {patience_s:.0f} s for a batch")
         elif isinstance(made, Died):
             self._leave(str(made.how))

@@ -10,6 +10,7 @@ Owner: the process's main thread.
 """
 
 from collections.abc import Iterator
+from types import EllipsisType, NotImplementedType
 from typing import Any, NamedTuple
 
 import torch
@@ -33,6 +34,7 @@ BANNED = frozenset(
 )  # fmt: skip
 _IMMUTABLE = (
     str, bytes, int, float, complex, bool, type(None), type, range, slice,
+    EllipsisType, NotImplementedType,
     torch.dtype, torch.device, torch.Size, torch.memory_format, torch.layout,
 )  # fmt: skip
 
@@ -103,9 +105,11 @@ class StandIn(Worker):
 
 
 def _why_not_twice(batch: Any, again: Any) -> str:
-    if set(_addresses(batch)) & set(_addresses(again)):
-        return "it hands out its own memory"
-    return ""
+    try:
+        shares = set(_addresses(batch)) & set(_addresses(again))
+    except Exception as error:  # of a stranger's object that is asked for its attributes
+        return f"it cannot be looked into: {type(error).__name__}"
+    return "it hands out its own memory" if shares else ""
 
 
 def _addresses(value: Any) -> Iterator[int]:

@@ -44,6 +44,7 @@ class StatefulIterator(StreamIterator, _StatefulMultiProcessingDataLoaderIter): 
     """Iterates over a StatefulDataLoader. saved: what its `load_state_dict` was given, or None."""
 
     _is_stateful = True
+    _torchs_init = staticmethod(_StatefulBaseDataLoaderIter.__init__)
     _saved: "_Saved | None" = None  # while it is being loaded
 
     def __init__(
@@ -166,9 +167,12 @@ class StatefulIterator(StreamIterator, _StatefulMultiProcessingDataLoaderIter): 
         for chain in range(self._num_workers):
             begun = self._in_time(self._driver.wait_begun(chain, self._epoch, deadline))
             if isinstance(begun, Died):
-                raise death(begun, self._state.max_deaths)
+                error = death(begun, self._state.max_deaths)
+                self.tells = not self._driver.is_to_blame(begun)
+                raise error
             state, is_delta = loads(begun)
             if isinstance(state, ExceptionWrapper):
+                self.tells = True
                 state.reraise()
             if is_delta:
                 self._worker_snapshots[self._worker_key(chain)].apply_delta(state)

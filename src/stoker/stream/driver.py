@@ -15,16 +15,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from stoker import descriptors
 from stoker.clock import Deadline, now_s
 from stoker.cluster.base import Exit
 from stoker.cluster.local import Template, reap
 from stoker.cluster.sizing import machine_nbytes
 from stoker.cluster.spawned import Spawned
 from stoker.order.chain import chain_of
-from stoker.plane.fleet import SILENT_S, Away, Fleet
-from stoker.plane.ship import ship
 from stoker.scheduler.base import State
 from stoker.scheduler.events import (
     Arrived,
@@ -53,9 +52,14 @@ from stoker.stream.helpers import SHIPPER, Helpers
 from stoker.wire.batch_codec import decode, dumps
 from stoker.wire.channel import Channel, ConnectionLost, Frame
 from stoker.wire.frame import INLINE, PLACE, Flag, Kind, pack, pack_begin, unpack_wire
+from stoker.wire.marks import Marks
 from stoker.wire.slabs import AT_ONCE_NBYTES, Arena, Lender
+from stoker.wire.stream_copy import STREAM_NBYTES, WHY_NONE
 from stoker.worker.job import Job
-from stoker.worker.main import main
+from stoker.worker.main import FAILED, main
+
+if TYPE_CHECKING:  # see helpers.py
+    from stoker.plane.fleet import Away, Fleet
 
 # What a process that was told to end may take to say how it ended.
 EXIT_WAIT_S = 5.0
@@ -65,7 +69,6 @@ REST_AFTER_S = 0.05
 # How often a loop that never waits hears of other machines, which speak twice a second.
 HEAR_EVERY_S = 0.1
 HERE_S = 1e-4  # what poll() takes at most where something has come already
-SILENT_MS = int(SILENT_S * 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +85,11 @@ class Failed:
 @dataclass(frozen=True, slots=True)
 class Died:
     """In place of a batch: its workers died. body: the indices that could not be made, encoded;
-    empty: of an iterable, or of no interest."""
+    empty: of an iterable, or of no interest; num_in_vain: see GiveUp."""
 
     how: Exit | str
     body: bytes
+    num_in_vain: int = 0
 
 
 class Told(NamedTuple):
@@ -95,7 +99,8 @@ class Told(NamedTuple):
     state: bytes
 
 
-ENDED = object()  # see wait_next
+# See wait_next; a batch can be anything else, None too, and is never asked for truth or equality.
+ENDED, TIMED_OUT = object(), object()
 
 
 @dataclass(slots=True)
@@ -105,6 +110,7 @@ class DriverStats:
     num_started: int = 0
     num_away: int = 0  # batches that other machines made
     num_copied: int = 0  # batches copied out because the script holds too much
+    why_slow_copies: str = ""  # where a batch came for which stream_copy would have paid
 
 
 class Driver:
@@ -153,41 +159,54 @@ class Driver:
         self._local_lenders = [
             forks.pool.take(arena_nbytes, not is_forked) for _ in range(state.num_slots)
         ]
+        self._marks = Marks(state.num_slots + 1, not is_forked)
         # Of each slot's latest worker. The witness makes no batch.
         self._lenders: dict[int, Lender | None] = dict(enumerate([*self._local_lenders, None]))
         self._template = (
             Template(processes, self._body_of(job), state.num_chains)
             if is_forked
-            else Spawned(context, main, job, self._arena_of, state.num_chains)
+            else Spawned(context, main, job, self._memory_of, state.num_chains)
         )
         self.why_no_replacement = self._template.why_no_replacement
         if self.why_no_replacement:
             state.max_deaths = 1
         self._helpers: Helpers | None = None
         self._heard_s = 0.0  # when they were asked for news
+        self._rest_deadline: Deadline | None = Deadline(REST_AFTER_S)
+        self._is_awaiting = False  # what is taken in has come just now: the loop was waiting
+        try:
+            self._begin(fleet)
+        except BaseException:
+            self.close(0.0)
+            raise
+
+    def _begin(self, fleet: "Fleet | None") -> None:
         if fleet is not None and not fleet.is_gone and isinstance(self._template, Template):
             self._helpers = Helpers(fleet, self._template)
         if self._helpers is not None:
             self._poll.register(self._helpers, select.POLLIN)
+        self._ends_fd = self._template.fileno()  # -1: never again
+        self._poll.register(self._ends_fd, select.POLLIN)
         forks.watch(self)
-        for slot in range(state.num_chains):
+        for slot in range(self.state.num_chains):
             self._start(Start(slot))
-        self._rest_deadline: Deadline | None = Deadline(REST_AFTER_S)
-        self._is_awaiting = False  # what is taken in has come just now: the loop was waiting
 
-    def _arena_of(self, slot: int) -> Arena | None:
+    def _memory_of(self, slot: int) -> tuple[Arena | None, Marks]:
         lender = self._local_lenders[slot]
-        return None if lender is None else lender.arena
+        return None if lender is None else lender.arena, self._marks
 
     def _body_of(self, job: Job) -> Callable[[int, socket.socket], None]:
         arenas = [None if lender is None else lender.arena for lender in self._local_lenders]
         arenas.append(None)
+        marks = self._marks
 
         def body(slot: int, sock: socket.socket) -> None:
             if slot == SHIPPER:
+                from stoker.plane.ship import ship
+
                 ship(job, sock)
             else:
-                main(job, slot, sock, arenas[slot])
+                main(job, slot, sock, arenas[slot], marks)
 
         return body
 
@@ -197,8 +216,8 @@ class Driver:
         """The sampler's next index list, to be made into a batch."""
         self._do(self.state.step(Drawn(dumps(indices), wants_state)))
 
-    def wait_next(self, deadline: Deadline) -> Any | None:
-        """The batch that leaves next, a Failed or a Died; None when the deadline passes.
+    def wait_next(self, deadline: Deadline) -> Any:
+        """The batch that leaves next, a Failed or a Died; TIMED_OUT when the deadline passes.
 
         ENDED once an iterable of a chain has ended meanwhile: others may be sent more now, or
         nothing may be left.
@@ -219,7 +238,7 @@ class Driver:
                 self._has_ended = False
                 return ENDED
             if not self._receive_or_tell(deadline):
-                return None
+                return TIMED_OUT
         task_id, batch = taken
         self.taken_id = task_id
         self._do(self.state.taken(task_id))
@@ -237,8 +256,8 @@ class Driver:
         self._has_ended = False
         self._apply(Restarted(dumps(shared_seed)))
 
-    def wait_begun(self, slot: int, epoch: int, deadline: Deadline) -> bytes | Died | None:
-        """What a worker of a stateful job begins an epoch with, encoded; None: see wait_next.
+    def wait_begun(self, slot: int, epoch: int, deadline: Deadline) -> Any:
+        """What a worker of a stateful job begins an epoch with, encoded, or as `wait_next`.
 
         epoch: counted from iter(), on living workers.
         """
@@ -247,7 +266,7 @@ class Driver:
             if slot not in self._channels:  # for good: a replacement would have been started
                 return Died(self._exits.get(slot, "it could not be brought back"), b"")
             if not self._receive(deadline):
-                return None
+                return TIMED_OUT
         return begun[1]
 
     def wait_pid(self, chain: int) -> int | None:
@@ -262,6 +281,11 @@ class Driver:
     def node_of(self, slot: int) -> str:
         """Where the slot's worker is; empty: on this machine."""
         return "" if self._helpers is None else self._helpers.node_of(slot)
+
+    def is_to_blame(self, died: Died) -> bool:
+        """Whether stoker failed in the worker, or the process that starts workers has ended."""
+        failed = isinstance(died.how, Exit) and died.how.code == FAILED
+        return failed or (isinstance(self._template, Template) and self._template.is_gone)
 
     def name_of(self, slot: int) -> str:
         """What multiprocessing calls the worker."""
@@ -295,8 +319,12 @@ class Driver:
         for channel in self._channels.values():
             channel.finish()
         deadline = Deadline(grace_s)
-        at_work = [slot for slot in tuple(self._channels) if not self._drain(slot, deadline)]
-        self._template.close(deadline.left_s() or 0.0)
+        try:
+            at_work = [slot for slot in tuple(self._channels) if not self._drain(slot, deadline)]
+        finally:
+            for slot in tuple(self._channels):  # where a handler of the script's has ended the wait
+                self._hang_up(slot)
+            self._template.close(deadline.left_s() or 0.0)
         for slot, lender in enumerate(self._local_lenders):
             if lender is not None and slot not in at_work:  # else it may yet be written to
                 forks.pool.give(lender)
@@ -352,7 +380,8 @@ class Driver:
                 self._poll.modify(channel, select.POLLIN)
         left_ms = deadline.left_ms()
         if self._helpers is not None and not self._helpers.is_gone():
-            left_ms = SILENT_MS if left_ms is None else min(left_ms, SILENT_MS)
+            silent_ms = self._helpers.silent_ms
+            left_ms = silent_ms if left_ms is None else min(left_ms, silent_ms)
         began_s = now_s()
         ready = self._poll.poll(left_ms)
         self._is_awaiting = now_s() - began_s > HERE_S
@@ -360,11 +389,31 @@ class Driver:
             self._receive_all_from(self._slot_of_fd.get(fd))
             if self._helpers is not None and fd == self._helpers.fd:
                 self._hear_helpers()
+            if fd == self._ends_fd:
+                self._hear_ends()
         self._is_awaiting = False
-        if self._helpers is not None and not ready and left_ms == SILENT_MS:
+        for ended in self._template.take_ended():
+            self._lose_ended(ended)
+        if self._helpers is not None and not ready and left_ms == self._helpers.silent_ms:
             self._helpers.end_silent()
             self._hear_helpers()
         return bool(ready) or not deadline.is_over()
+
+    def _hear_ends(self) -> None:
+        """Workers here that have ended; their sockets may be open in what they started."""
+        self._template.hear()
+        if isinstance(self._template, Template) and self._template.is_gone:
+            self._poll.unregister(self._ends_fd)
+            self._ends_fd = -1
+
+    def _lose_ended(self, slot: int) -> None:
+        if self._cluster_of(slot) is not self._template:
+            return
+        channel = self._channels.get(slot)
+        while self._channels.get(slot) is channel and self._receive_from(slot):
+            continue  # what it said before, and maybe its socket's end: then another has its place
+        if channel is not None and self._channels.get(slot) is channel:
+            self._lose(slot)
 
     def _hear_helpers(self) -> None:
         """Places on other machines that came or went, and what this one can spare."""
@@ -450,6 +499,8 @@ class Driver:
             self.stats.wire_nbytes += len(payload)
         nbytes = sum(nbytes for _, nbytes, _ in PLACE.iter_unpack(table))
         self.stats.raw_nbytes += nbytes
+        if nbytes >= STREAM_NBYTES:
+            self.stats.why_slow_copies = WHY_NONE
         self._held_at_most_nbytes += nbytes + header.blob_nbytes
         if nbytes * self.state.max_held > self._room_nbytes:
             self.state.max_held = self._room_nbytes // nbytes
@@ -488,7 +539,8 @@ class Driver:
             elif isinstance(action, GiveUp):
                 self._bodies.pop(action.task.id, None)
                 body = b"" if self.state.is_iterable else action.task.body
-                self.state.reorder.hold(action.task.id, Died(action.how, body))
+                died = Died(action.how, body, action.num_in_vain)
+                self.state.reorder.hold(action.task.id, died)
 
     def _ask(self, ask: Ask) -> None:
         channel = self._channels.get(ask.slot)
@@ -541,11 +593,13 @@ class Driver:
         if start.away and self._helpers is not None:
             sock, lender = self._helpers.start(start.slot, self._arena_nbytes)
         else:
-            sock, lender = self._template.start(start.slot), self._local_lender(start.slot)
+            self._marks.clear(start.slot)
+            sock = self._template.start(start.slot, start.after_s)
+            lender = self._local_lender(start.slot)
             if self._helpers is not None:
                 self._helpers.stay(start.slot)
         self._lenders[start.slot] = lender
-        channel = self._channels[start.slot] = Channel(sock)
+        channel = self._channels[start.slot] = Channel(descriptors.kept(sock))
         self._slot_of_fd[channel.fileno()] = start.slot
         self._poll.register(channel, select.POLLIN)
         if lender is not None:
@@ -573,15 +627,16 @@ class Driver:
         if self._cluster_of(slot) is not self._template:
             self._lose_away(slot)
             return
-        self._hang_up(slot)
+        # First the waits: where a handler of the script's ends one, the next next() is told again.
         how = self._template.wait_exit(slot, Deadline(EXIT_WAIT_S))
         if how is None:  # alive without a socket, or the template is gone too
             self._template.signal(slot, signal.SIGKILL)
             how = self._template.wait_exit(slot, Deadline(EXIT_WAIT_S)) or Exit(
                 slot, self._template.wait_pid(slot, Deadline(0)) or -1, -signal.SIGKILL
             )
+        self._hang_up(slot)
         self._exits[slot] = how
-        self._apply(Lost(slot, how))
+        self._apply(Lost(slot, how, begun=self._marks.begun(slot)))
 
     def _lose_away(self, slot: int) -> None:
         """As `_lose`; where the machine or the way to it was lost, no task is to blame."""
@@ -605,14 +660,20 @@ class Driver:
             self._helpers.late.gone(slot)
 
     def _drain(self, slot: int, deadline: Deadline) -> bool:
-        """Read and drop until the worker has closed its end, or time is over. Whether it has."""
+        """Read and drop until the worker has closed its end or is known to have ended, or time is
+        over. Whether it has."""
         channel = self._channels[slot]
+        is_here = self._cluster_of(slot) is self._template
         poll = select.poll()
         poll.register(channel, select.POLLIN)
+        if is_here and self._ends_fd >= 0:
+            poll.register(self._ends_fd, select.POLLIN)
         has_left = False
         try:
             while channel.receive_nowait() is not None or poll.poll(deadline.left_ms()):
-                continue
+                if is_here and self._template.wait_exit(slot, Deadline(0)) is not None:
+                    has_left = True  # what it started may hold its socket
+                    break
         except ConnectionLost:
             has_left = True
         self._hang_up(slot)

@@ -4,16 +4,19 @@ Owner: the thread that iterates.
 """
 
 import socket
+from typing import TYPE_CHECKING
 
 from stoker.clock import now_s, process_cpu_s
 from stoker.cluster.local import Template
 from stoker.cluster.sizing import local_slots
-from stoker.plane.fleet import Away, Fleet
 from stoker.scheduler.demand import Demand
 from stoker.scheduler.events import Offered
 from stoker.scheduler.late import Lateness
 from stoker.stream import forks
 from stoker.wire.slabs import ARENA_NBYTES, Lender
+
+if TYPE_CHECKING:  # its packages may not be installed where no other machine is asked for
+    from stoker.plane.fleet import Away, Fleet
 
 SHIPPER = 1 << 20  # the template's slot of the process that packs the job
 # What the loop uses is told again after this much of its own work.
@@ -22,7 +25,7 @@ MEAN_OF = 32  # batches
 
 
 # Of this process, one: forks may see its spare arenas. With what its loops ask of it.
-_known: dict[Fleet, Demand | None] = {}
+_known: "dict[Fleet, Demand | None]" = {}
 
 
 class Mean:
@@ -68,8 +71,11 @@ class Work:
 class Helpers:
     """See the module. template: of the loader; it forks the process that packs the job."""
 
-    def __init__(self, fleet: Fleet, template: Template) -> None:
+    def __init__(self, fleet: "Fleet", template: Template) -> None:
+        from stoker.plane.fleet import SILENT_S
+
         self._fleet = fleet
+        self.silent_ms = int(SILENT_S * 1000)
         if fleet not in _known:
             _known[fleet] = Demand(*fleet.bounds) if fleet.bounds else None
             forks.also_spare.append(lambda: fleet.pool)

@@ -13,7 +13,7 @@ import os
 import signal
 import threading
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch._utils import ExceptionWrapper
@@ -25,14 +25,18 @@ from torch.utils.data.dataloader import (
     _sharding_worker_init_fn,
 )
 
+from stoker import stack
 from stoker.clock import Deadline
+from stoker.errors import BrokenGuarantee
 from stoker.order.plan import may_run_ahead
-from stoker.plane.fleet import Fleet
 from stoker.scheduler.state import Stream
-from stoker.stream.driver import ENDED, Died, Driver, Failed
+from stoker.stream.driver import ENDED, TIMED_OUT, Died, Driver, Failed
 from stoker.stream.open import LEAVE_S, close_at_exit, forget
 from stoker.wire.batch_codec import loads
 from stoker.worker.job import Job
+
+if TYPE_CHECKING:
+    from stoker.plane.fleet import Fleet
 
 # Source: torch/utils/data/dataloader.py `DataLoader.__init__`, 2.13
 DEFAULT_PREFETCH = 2
@@ -89,7 +93,7 @@ class StreamOptions:
     num_slots: int
     arena_nbytes: int  # address space of one worker's arena
     held_limit_nbytes: int
-    fleet: Fleet | None = None  # other machines
+    fleet: "Fleet | None" = None  # other machines
     may_hedge: bool = False  # ask a second worker for a batch that is late
 
 
@@ -97,10 +101,13 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
     """Iterates over one loader's batches, made by chains in processes of their own."""
 
     _is_stateful = False
+    _torchs_init: Any = staticmethod(_MultiProcessingDataLoaderIter.__init__)  # ours instead of it
     _first_chain = 0
+    _drawn: list[Any] | None = None  # index lists, until the first batch has left; see fallback.py
+    tells = False  # whether an error that is raised is told on purpose, as torch's would be
 
     def __init__(self, loader: DataLoader[Any], options: "StreamOptions") -> None:
-        _BaseDataLoaderIter.__init__(self, loader)
+        stack.standing_at(self._torchs_init, "super")(_BaseDataLoaderIter.__init__, self, loader)
         self._profile_name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
         self._shutdown = False
         self._prefetch_factor = loader.prefetch_factor or DEFAULT_PREFETCH  # None: no workers
@@ -178,6 +185,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
 
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         _BaseDataLoaderIter._reset(self, loader, first_iter)
+        self._drawn = [] if first_iter else None
         if not first_iter:
             self._driver.restart(self._shared_seed)
         self._fill()
@@ -192,7 +200,9 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
                 raise StopIteration
             batch = self._wait_batch()
             self._fill()
-        return self._delivered(batch)
+        batch = self._delivered(batch)
+        self._drawn = None
+        return batch
 
     def _shutdown_workers(self) -> None:
         """End the workers; see `Driver.close`. Nothing at interpreter exit: open.py does it."""
@@ -220,6 +230,8 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
                 indices = self._next_index()  # type: ignore[no-untyped-call]
             except StopIteration:
                 return
+            if self._drawn is not None:
+                self._drawn.append(indices)
             self._driver.draw(indices)
 
     def _wait_batch(self) -> Any:
@@ -227,20 +239,35 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
         return self._in_time(self._driver.wait_next(deadline))
 
     def _in_time(self, waited_for: Any) -> Any:
-        if waited_for is None:
+        if waited_for is TIMED_OUT:
+            self.tells = True
             raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
         return waited_for
 
     def _delivered(self, batch: Any) -> Any:
-        if isinstance(batch, concurrent.futures.Future):
-            batch = batch.result()
-        if isinstance(batch, ExceptionWrapper):  # from the pinning thread
-            batch.reraise()
-        if isinstance(batch, Failed):
+        kind = type(batch)  # not isinstance: it asks a batch of the script's for its __class__
+        if kind is _Pinning:
+            batch = batch.future.result()
+            if type(batch) is ExceptionWrapper:
+                self.tells = True
+                batch.reraise()
+        elif kind is Failed:
+            self.tells = True
             _reraise(batch)
-        if isinstance(batch, Died):
-            raise death(batch, self._state.max_deaths)
+        elif kind is Died:
+            error = death(batch, self._state.max_deaths)
+            if self._drawn is not None and self._driver.is_to_blame(batch):  # torch's may live
+                raise BrokenGuarantee("a process that makes batches died of it") from error
+            self.tells = True
+            raise error
         return batch
+
+
+@dataclass(frozen=True, slots=True)
+class _Pinning:
+    """In place of a batch: its copy in pinned memory, which a thread makes."""
+
+    future: "concurrent.futures.Future[Any]"
 
 
 class _Pinner:
@@ -253,8 +280,8 @@ class _Pinner:
             1, "pt_data_pin", functools.partial(_set_up_pinning, index)
         )
 
-    def __call__(self, batch: Any) -> Any:
-        return self._pool.submit(self._pin, batch)
+    def __call__(self, batch: Any) -> _Pinning:
+        return _Pinning(self._pool.submit(self._pin, batch))
 
     def _pin(self, batch: Any) -> Any:
         try:
@@ -310,10 +337,12 @@ def death(died: Died, max_deaths: int) -> RuntimeError:
             "better error trace."
         )
     error = RuntimeError(text)
-    due = f"samples {_first_few(loads(died.body))} were" if died.body else "one batch was"
-    times = f"{max_deaths} times; it was started afresh each time"
+    what = f"samples {_first_few(loads(died.body))} were" if died.body else "one batch was"
+    at, num = ("due", died.num_in_vain) if died.num_in_vain else ("made", max_deaths)
+    vain = " before it gave any batch" if died.num_in_vain else ""
+    times = f"{num} times{vain}; it was started afresh each time"
     again = times if max_deaths > 1 else "once; it cannot be started afresh"
-    error.add_note(f"stoker: worker {how.slot} died while {due} due, {again}")
+    error.add_note(f"stoker: worker {how.slot} died while {what} {at}, {again}")
     return error
 
 

@@ -3,7 +3,6 @@
 Owner: the main thread, at exit. Nothing in a forked copy.
 """
 
-import atexit
 import os
 import threading
 import weakref
@@ -38,12 +37,12 @@ def forget(iterator: OpenIterator) -> None:
     _open.discard(iterator)
 
 
-def _at_exit() -> None:
+def close_all() -> None:
+    """At the interpreter's end; intercept/run.py says when that is."""
     for iterator in tuple(_open):
         if iterator.owner_thread == threading.get_ident():  # else its thread may be at work
             iterator._close(EXIT_GRACE_S)
     wait_all_gone(Deadline(GONE_S))
 
 
-atexit.register(_at_exit)
 os.register_at_fork(after_in_child=_open.clear)

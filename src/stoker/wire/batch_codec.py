@@ -16,6 +16,7 @@ import ctypes
 import io
 import pickle
 import struct
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.reduction import ForkingPickler
@@ -79,6 +80,12 @@ class LargeBuffers:
         return False
 
 
+def _is_foreign_array(kind: type, value: Any) -> bool:
+    """An array of big-endian numbers: by torch's protocol, 4, it arrives as this machine's own."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and issubclass(kind, numpy.ndarray) and not value.dtype.isnative
+
+
 class _Pickler(pickle.Pickler):
     """Writes the stream; collects storages and buffers on the way."""
 
@@ -98,6 +105,7 @@ class _Pickler(pickle.Pickler):
         if kind in _PLAIN:
             if (
                 value.layout is not torch.strided
+                or value.is_nested  # may be called strided, and has neither sizes nor strides
                 or value.device.type != "cpu"
                 or value.requires_grad
                 or value.is_quantized
@@ -107,6 +115,8 @@ class _Pickler(pickle.Pickler):
             return _tensor, self._describe(value)
         if kind is torch.UntypedStorage and value.device.type == "cpu":
             return _storage, (self._add(value, 0, value.nbytes()),)
+        if _is_foreign_array(kind, value):
+            return value.__reduce__()
         return NotImplemented
 
     def _describe(self, tensor: torch.Tensor) -> tuple[object, ...]:

@@ -8,6 +8,7 @@ import socket
 from collections import deque
 from typing import NamedTuple
 
+from stoker import descriptors
 from stoker.wire.frame import HEADER, Header, unpack
 
 Buffer = bytes | bytearray | memoryview
@@ -39,6 +40,7 @@ class Channel:
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self._socket = sock
+        self._is = descriptors.of(sock.fileno())
         self._outbox: deque[memoryview] = deque()
         self._buffer = bytearray(BUFFER_NBYTES)
         self._view = memoryview(self._buffer)
@@ -115,7 +117,7 @@ class Channel:
 
     def close(self) -> None:
         self._outbox.clear()
-        self._socket.close()
+        descriptors.close_socket(self._socket, self._is)
 
     def _parse(self) -> Frame | None:
         num_unread = self._end - self._start

@@ -16,6 +16,7 @@ from multiprocessing.reduction import DupFd
 from typing import Any
 from weakref import ref
 
+from stoker import descriptors
 from stoker.wire.extents import Extents
 
 # Extents that come back travel with the next task; from so many bytes on they are told at once,
@@ -81,7 +82,9 @@ class Arena:
 
 
 def _arena_of(nbytes: int, descriptor: Any) -> Arena:
-    return Arena(nbytes, can_travel=True, fd=descriptor.detach())
+    fd = descriptor.detach()
+    os.set_inheritable(fd, False)
+    return Arena(nbytes, can_travel=True, fd=fd)
 
 
 class _Life(ref["ctypes.Array[ctypes.c_ubyte]"]):
@@ -238,29 +241,32 @@ class Witness:
 
     def __init__(self) -> None:
         self._read_fd, self._write_fd = os.pipe()
+        self._is = descriptors.of(self._read_fd)  # of both ends
         self._is_gone = False
 
     def in_parent(self) -> None:
-        os.close(self._write_fd)
+        descriptors.close(self._write_fd, self._is)
 
     def in_child(self) -> None:
         """This copy watches nobody; the writing end stays open while the child lives."""
         if not self._is_gone:
-            os.close(self._read_fd)
+            descriptors.close(self._read_fd, self._is)
             self._is_gone = True
 
     def is_gone(self) -> bool:
+        if not self._is_gone and not descriptors.is_still(self._read_fd, self._is):
+            return False  # the script closed it: nobody can tell any more
         if not self._is_gone:
             poll = select.poll()
             poll.register(self._read_fd, 0)  # POLLHUP comes unasked
             if poll.poll(0):
-                os.close(self._read_fd)
+                descriptors.close(self._read_fd, self._is)
                 self._is_gone = True
         return self._is_gone
 
     def __del__(self) -> None:
         if not self._is_gone:
-            os.close(self._read_fd)
+            descriptors.close(self._read_fd, self._is)
 
 
 class ArenaPool:

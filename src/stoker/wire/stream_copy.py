@@ -6,6 +6,7 @@ Ban: no torch. ctypes lets go of the interpreter lock for the call, as torch's o
 """
 
 import ctypes
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -40,3 +41,9 @@ def load(library: Path) -> StreamCopy | None:
 # "lib": Python would take a stream_copy.so for this module.
 LIBRARY = Path(__file__).with_name("libstream_copy.so")
 stream_copy = load(LIBRARY)
+# To be told where it matters; empty where it is there, or could not be.
+WHY_NONE = (
+    "large batches are copied more slowly: stoker was installed without a C compiler"
+    if stream_copy is None and os.uname().machine == "x86_64"
+    else ""
+)

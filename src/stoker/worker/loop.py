@@ -10,6 +10,7 @@ import os
 import pickle
 import select
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from stoker.purity.fingerprint import Unwatchable, fingerprint
 from stoker.wire.batch_codec import Encoded, encode, loads
 from stoker.wire.channel import Channel, ConnectionLost, Frame
 from stoker.wire.frame import Flag, Header, Kind, pack, pack_shapes, unpack_begin
+from stoker.wire.marks import NOTHING
 from stoker.wire.slabs import Arena, Heap
 from stoker.worker.early import Early
 from stoker.worker.job import Job, Point
@@ -49,6 +51,7 @@ class Worker:
         self._arena = arena
         self._inbox: deque[Frame] = deque()  # tasks that came while another was at work
         self.heap: Heap | None = None
+        self.mark: Callable[[int], None] = lambda task_id: None  # what is being made, see Marks
         self._fetcher: Any = None
         self._early: Early | None = None
         self._init_failure: ExceptionWrapper | None = None
@@ -134,7 +137,10 @@ class Worker:
                         self._channel.send(pack(Kind.ASTRAY))
                         return  # to be another's now, from the start
                 elif not self._is_over:
+                    is_new = not frame.header.flags & Flag.QUIET
+                    self.mark(frame.header.task_id if is_new else NOTHING)
                     self._serve(frame)
+                    self.mark(NOTHING)
         except ConnectionLost:
             return
 

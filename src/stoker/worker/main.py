@@ -7,12 +7,15 @@ Source: torch/utils/data/_utils/worker.py `_worker_loop`, 2.13.
 
 import os
 import socket
+import sys
+import traceback
 
 import torch
 from torch.utils.data import _utils
 
 from stoker.order.chain import chain_of
 from stoker.wire.channel import Channel
+from stoker.wire.marks import Marks
 from stoker.wire.slabs import Arena
 from stoker.worker.collate import stack_faster
 from stoker.worker.early import Early
@@ -20,11 +23,16 @@ from stoker.worker.job import Job, note_surroundings
 from stoker.worker.loop import Worker
 from stoker.worker.patches import give_birth_in, tune_allocator
 
+FAILED = os.EX_SOFTWARE  # what a worker exits with where stoker failed in it
 
-def main(job: Job, slot: int, sock: socket.socket, arena: Arena | None) -> None:
+
+def main(
+    job: Job, slot: int, sock: socket.socket, arena: Arena | None, marks: Marks | None = None
+) -> None:
     """Be a worker until the trainer closes its end of `sock`. Runs user code."""
     chain = chain_of(slot) if chain_of(slot) < job.num_chains else None
     try:
+        sock.set_inheritable(False)  # one that came with spawn is
         os.register_at_fork(after_in_child=sock.close)  # a fork of the dataset's is not a worker
         _utils.signal_handling._set_worker_signal_handlers()  # type: ignore[attr-defined]
         torch.multiprocessing._set_thread_name("pt_data_worker")
@@ -33,6 +41,8 @@ def main(job: Job, slot: int, sock: socket.socket, arena: Arena | None) -> None:
         if job.num_chains:  # else it is compared with the training process itself
             note_surroundings()
         worker = (job.make_worker or Worker)(job, chain, Channel(sock), arena)
+        if marks is not None:
+            worker.mark = marks.writer(slot)
         early = None
         if job.num_chains:  # else it is to be as the training process is
             give_birth_in(worker)
@@ -41,3 +51,6 @@ def main(job: Job, slot: int, sock: socket.socket, arena: Arena | None) -> None:
         worker.run()
     except KeyboardInterrupt:
         pass  # the trainer raises it too
+    except Exception:  # ours: the dataset's are sent
+        traceback.print_exc()
+        sys.exit(FAILED)

@@ -3,6 +3,7 @@
 Source: torch/utils/data/_utils/worker.py `_worker_loop`, 2.13.
 """
 
+import ctypes
 import pickle
 import random
 
@@ -34,7 +35,8 @@ def save_generators() -> bytes:
         name, keys, *rest = np.random.get_state(legacy=True)
         assert isinstance(keys, np.ndarray)
         numpy_state = (name, keys.tobytes(), *rest)
-    torch_state = bytes(torch.get_rng_state().numpy())
+    state = torch.get_rng_state()
+    torch_state = ctypes.string_at(state.data_ptr(), state.nbytes)  # torch may lack NumPy
     return pickle.dumps((random.getstate(), numpy_state, torch_state), protocol=5)
 
 

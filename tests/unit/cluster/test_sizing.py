@@ -9,6 +9,7 @@ from stoker.cluster.sizing import (
     cpu_quota,
     machine_nbytes,
     memory_nbytes,
+    private_nbytes,
     usable_cores,
 )
 
@@ -116,6 +117,39 @@ def test_what_is_left_of_the_memory_is_the_machines_within_the_cgroups(
     folder = cgroup(tmp_path, limit, used, cached)
     assert available_nbytes(folder, meminfo) == left
     assert memory_nbytes(folder) == min(limit, machine_nbytes())
+
+
+@pytest.mark.parametrize(
+    ("lines", "own"),
+    [
+        ("4:memory:/jobs/mine\n0::/elsewhere\n", "memory/jobs/mine"),
+        ("4:cpu,memory:/jobs/mine\n", "memory/jobs/mine"),
+        ("0::/jobs/mine\n", "jobs/mine"),
+        ("4:cpuset:/\n0::/jobs/mine\n", "unified/jobs/mine"),
+    ],
+)
+@pytest.mark.parametrize("level", [0, 1])
+def test_the_limit_of_every_cgroup_above_the_process_counts(tmp_path, lines, own, level):
+    meminfo, listed, root = tmp_path / "meminfo", tmp_path / "own", tmp_path / "cgroup"
+    meminfo.write_text(MEMINFO)
+    listed.write_text(lines)
+    folder = (root / own).parents[level - 1] if level else root / own
+    folder.mkdir(parents=True)
+    is_first = own.startswith("memory")
+    limit, used = ("limit_in_bytes", "usage_in_bytes") if is_first else ("max", "current")
+    (folder / f"memory.{limit}").write_text("1000\n")
+    (folder / f"memory.{used}").write_text("900\n")
+    prefix = "total_" if is_first else ""
+    (folder / "memory.stat").write_text(f"{prefix}inactive_file 30\n{prefix}active_file 20\n")
+    assert available_nbytes(root, meminfo, listed) == 150
+    assert memory_nbytes(root, listed) == 1000
+
+
+def test_memory_of_a_process_is_what_no_file_and_no_sharing_has():
+    before = private_nbytes()
+    block = bytearray(64 << 20)
+    assert 63 << 20 < private_nbytes() - before < 80 << 20
+    del block
 
 
 @pytest.mark.parametrize("text", ["max", "", "nonsense"])

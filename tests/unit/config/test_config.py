@@ -11,8 +11,9 @@ from stoker.errors import ConfigError
 TEXTS = {
     "chains": "7", "cluster": "auto", "workers": "3", "memory": "2G", "report_json": "report.json",
     "hash_batches": "1", "quiet": "yes", "off": "true", "bind": "10.0.0.1",
-    "no_tls": "1", "allow_mismatch": "1", "no_hedge": "1", "price_worker": "0.03",
+    "no_tls": "1", "allow_mismatch": "1", "no_hedge": "1", "send_env": "A_KEY,B_KEY", "price_worker": "0.03",
     "price_trainer": "2.5", "gradients": "4bit+ef", "gradient_codes": "head.*=8bit,*.bias=bf16",
+    "progress": "on",
 }  # fmt: skip
 
 
@@ -59,7 +60,7 @@ def test_the_nearest_source_decides():
         ("quiet", "maybe"),
         ("gradients", "2bit"), ("gradients", "4bit+"), ("gradients", ""), ("gradients", "fp32"),
         ("gradient_codes", "head"), ("gradient_codes", "head=4"), ("gradient_codes", "=8bit"),
-        ("gradient_codes", "*=8bit,head=no"),
+        ("gradient_codes", "*=8bit,head=no"), ("progress", "yes"), ("progress", ""),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("source", ["flags", "environ", "table"])
@@ -106,10 +107,12 @@ def test_a_report_is_written_where_the_command_was_given(tmp_path, monkeypatch):
         no_tls=st.booleans(),
         allow_mismatch=st.booleans(),
         no_hedge=st.booleans(),
+        send_env=st.none() | st.just("A_KEY,B_KEY"),
         price_worker=st.none() | st.floats(0, 1e9),
         price_trainer=st.none() | st.floats(0, 1e9),
         gradients=st.none() | st.sampled_from(["bf16", "8bit+ef"]),
         gradient_codes=st.none() | st.just("head.*=fp32, *=bf16"),
+        progress=st.sampled_from(["auto", "on", "off"]),
     )
 )
 def test_settings_survive_the_environment(settings):

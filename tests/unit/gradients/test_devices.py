@@ -128,6 +128,7 @@ def check_whole_way(name, segments, gradients, *, seed, memory=0):
         two.back(two.added_up(received, rank, seed), rank)
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("code", Code)
 @pytest.mark.parametrize("name", ["any_device", "cuda"])
@@ -172,6 +173,7 @@ def test_what_is_not_finite_and_what_is_tiny(name, code, bad):
         two.back(message, rank)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("capability", [80, 90])
 def test_the_loops_compile_for_gpus_that_are_not_here(capability, tmp_path):
     """In a process of its own: here they may be the interpreter's."""

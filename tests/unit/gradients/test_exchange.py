@@ -110,6 +110,7 @@ def largest_of_blocks(values):
     return np.concatenate(each)
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("seed", [None, 3], ids=["nearest", "stochastic"])
 @pytest.mark.parametrize("num", [1, 2, 3, 4])
 @pytest.mark.parametrize("code", Code)
@@ -144,6 +145,7 @@ def test_zeros_and_constants_are_exact(ranks, code, num):
         assert all((buffer == value).all() for buffer in buffers)
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("code", Code)
@@ -166,7 +168,7 @@ def test_16_bit_gradients_are_averaged_in_fp32(ranks, dtype, length):
     assert torch.allclose(buffers[0].float(), expected.float(), rtol=2**-7, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_sixty_million_elements(ranks):
     length = 60_000_000
     buffers = [torch.arange(length, dtype=torch.float32).fmod_(1000 + rank) for rank in range(2)]

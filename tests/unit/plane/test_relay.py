@@ -170,6 +170,7 @@ def test_normalised_images_take_a_quarter_of_the_bytes():
     coded.close()
 
 
+@pytest.mark.full
 def test_the_worker_gets_its_memory_back_when_a_part_was_sent(way):
     for _ in range(40):  # 96 MB through 64 MB
         way.send(normalised(4))

@@ -15,6 +15,7 @@ from stoker.report.keeper import ended
         (3 << 8, "exit"),
         (int(signal.SIGKILL), "SIGKILL"),
         (int(signal.SIGSEGV) | 0x80, "SIGSEGV"),
+        (int(signal.SIGRTMIN) + 2, "SIGRTMIN+2"),
     ],
 )
 def test_a_wait_status_is_told_in_words(status, text):

@@ -5,6 +5,7 @@ the tuple of tasks that its chain had run at home before, so a batch made in the
 twice in one life, is told from the right one.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from hypothesis import settings
@@ -35,7 +36,7 @@ from stoker.scheduler.events import (
     Start,
     Watched,
 )
-from stoker.scheduler.state import Phase, Stream
+from stoker.scheduler.state import BEYOND_HELP, MAX_DEATHS, MAX_IN_VAIN, Phase, Stream
 
 SAME = b"same"
 
@@ -97,6 +98,7 @@ class Streams(RuleBasedStateMachine):
         self.ever = dict.fromkeys(range(num_chains), ())  # each chain's tasks, as sent home
         self.num_drawn = self.num_left = self.num_before = 0
         self.chain_of = {}
+        self.deaths = Counter()  # by the task that was being made; -1: by none
         self.given_up, self.taken, self.never_sent = set(), set(), set()
         if num_places:
             self.offer(num_places, 1)
@@ -123,7 +125,8 @@ class Streams(RuleBasedStateMachine):
                     assert away or slot <= self.stream.witness_slot
                 case Kill(slot):
                     self.workers.pop(slot, None)
-                case GiveUp(task):
+                case GiveUp(task, how):
+                    self.check_give_up(how)
                     self.given_up.add(task.id)
                     self.chain_of[task.id] = task.chain
                     self.stream.reorder.hold(task.id, "gave up")
@@ -136,6 +139,12 @@ class Streams(RuleBasedStateMachine):
         assert chain_of(ask.slot) == task.chain, "home is the chain's own worker"
         early = task.id - self.num_left >= self.prefetch_factor * self.num_chains
         assert not early, "torch would not have sent this yet"
+
+    def check_give_up(self, how):
+        """Only where one task was being made at enough deaths, or so many were in vain."""
+        guilty = [num for task, num in self.deaths.items() if task != -1]
+        is_blamed = max(guilty, default=0) >= MAX_DEATHS
+        assert is_blamed or self.deaths[-1] >= MAX_IN_VAIN or how == BEYOND_HELP
 
     def newborn(self, point, must_greet):
         worker = Worker()
@@ -259,8 +268,14 @@ class Streams(RuleBasedStateMachine):
         slots = self.slots(lambda worker: True)
         if slots:
             slot = data.draw(st.sampled_from(slots))
-            is_machine = self.workers.pop(slot).away and data.draw(st.booleans())
-            self.do(self.stream.step(Lost(slot, None if is_machine else "killed")))
+            worker = self.workers.pop(slot)
+            is_machine = worker.away and data.draw(st.booleans())
+            begun = -1
+            if worker.inbox and not (worker.greeting or worker.inbox[0].quiet):
+                begun = data.draw(st.sampled_from([-1, worker.inbox[0].task.id]))
+            if not is_machine:
+                self.deaths[begun] += 1
+            self.do(self.stream.step(Lost(slot, None if is_machine else "killed", begun=begun)))
 
     @rule(num_places=st.integers(0, 3), num_local=st.integers(0, 2), is_crowded=st.booleans())
     def offer(self, num_places, num_local, is_crowded=False):

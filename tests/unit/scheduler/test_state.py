@@ -21,7 +21,14 @@ from stoker.scheduler.events import (
     Start,
     Watched,
 )
-from stoker.scheduler.state import BEYOND_HELP, LONG_HISTORY_NBYTES, MAX_DEATHS, Phase, Stream
+from stoker.scheduler.state import (
+    BEYOND_HELP,
+    LONG_HISTORY_NBYTES,
+    MAX_DEATHS,
+    MAX_IN_VAIN,
+    Phase,
+    Stream,
+)
 
 
 @dataclass(frozen=True)
@@ -257,6 +264,45 @@ def test_a_deaths_count_does_not_survive_an_answer():
         for _ in range(MAX_DEATHS - 1):
             assert isinstance(stream.step(Lost(0, "killed"))[0], Start)
         stream.step(Arrived(0, task_id, "batch"))
+
+
+def test_only_deaths_while_a_task_was_being_made_are_blamed_on_it():
+    stream = make(num_chains=1)
+    fill(stream)
+    for begun in (-1, -1, 0, -1, 0, -1, -1):
+        actions = stream.step(Lost(0, "killed", begun=begun))
+        assert isinstance(actions[0], Start)
+    actions = stream.step(Lost(0, "killed", begun=0))
+    assert [a.num_in_vain for a in actions if isinstance(a, GiveUp)] == [5, 5]
+
+
+def test_deaths_that_no_task_is_to_blame_for_slow_down_and_end_at_last():
+    stream = make(num_chains=1)
+    fill(stream)
+    pauses_s = []
+    for _ in range(MAX_IN_VAIN - 1):
+        pauses_s.append(stream.step(Lost(0, "killed", begun=-1))[0].after_s)
+    assert pauses_s[0] == 0 and pauses_s == sorted(pauses_s) and pauses_s[-1] <= 2
+    assert sum(pauses_s) > 5
+    actions = stream.step(Lost(0, "killed", begun=-1))
+    assert all(a.num_in_vain == MAX_IN_VAIN for a in actions)
+
+
+def test_a_batch_ends_the_count_of_deaths_in_vain():
+    stream = make(num_chains=1)
+    fill(stream)
+    for _ in range(MAX_IN_VAIN - 1):
+        stream.step(Lost(0, "killed", begun=-1))
+    stream.step(Arrived(0, 0, "batch"))
+    assert stream.step(Lost(0, "killed", begun=-1))[0].after_s == 0
+
+
+def test_a_free_task_is_blamed_only_if_it_was_being_made():
+    stream = free()
+    fill(stream)
+    first, second = list(stream._free.on[0].values())[:2]
+    stream.step(Lost(0, "killed", begun=second.id))
+    assert (first.num_deaths, second.num_deaths) == (0, 1)
 
 
 def test_a_chain_that_has_forgotten_its_past_cannot_go_on_without_its_point():

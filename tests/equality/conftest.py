@@ -1,0 +1,89 @@
+"""The same tests, with every chain on other machines: hosts of a fleet that all of them share.
+
+A module of AWAY holds each of its tests twice: here, and with [away]. The hosts are plain
+processes; in the full tier actors of a Ray of two nodes, where Ray is installed. A loop begins when
+the hosts have unpacked its job, and this machine keeps no chain for itself: so that a test that
+passes says what was made elsewhere.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from stoker.clock import Deadline
+from stoker.intercept import run
+from stoker.plane.fleet import Fleet
+from stoker.stream import helpers
+from stoker.stream.driver import Driver
+from tests.equality.fleets import NUM_HOSTS, PATIENCE_S, SETTINGS, Places, fleet_of
+from tests.needs import RAY
+from tests.process.nodes import ray_of
+
+AWAY = {
+    "batches", "odd_batches_away", "exceptions", "in_process", "iterables", "kept", "kills", "loaders", "many_loaders",
+    "matrix", "random", "saved_states", "stateful", "streamed", "mapped",
+}  # fmt: skip
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Marks: `here` and `away` say that a test is of one place alone; `away_by_default`, that the
+    default tier has it in both. In the full tier every other one is in both, too."""
+    if metafunc.module.__name__.rpartition("test_")[2] not in AWAY:
+        return
+    marks = {mark.name for mark in metafunc.definition.iter_markers()}
+    places = []
+    if "away" not in marks:
+        places.append(pytest.param(None, id=pytest.HIDDEN_PARAM))
+    if "here" not in marks:
+        is_default = marks & {"away", "away_by_default"}
+        more = [] if is_default else [pytest.mark.full]
+        places.append(
+            pytest.param(
+                SETTINGS["cluster"], id="away", marks=[pytest.mark.xdist_group("cluster"), *more]
+            )
+        )
+    metafunc.parametrize("fleet", places, indirect=True, scope="package")
+
+
+@pytest.fixture(scope="package", autouse=True)
+def fleet(request: pytest.FixtureRequest) -> Iterator[Fleet | None]:
+    """None: the test's chains are here."""
+    cluster = getattr(request, "param", None)
+    if cluster is None:
+        yield None
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        # as `stoker run --cluster` sets one; nothing here depends on how strings hash
+        patch.setenv("PYTHONHASHSEED", "1")
+        if request.config.getoption("--full") and RAY.exists():
+            with ray_of(*[1] * NUM_HOSTS) as nodes:
+                for name, value in nodes.token.items():
+                    patch.setenv(name, value)
+                yield from fleet_of(nodes.address)
+        else:
+            yield from fleet_of(cluster)
+
+
+@pytest.fixture(autouse=True)
+def places(fleet: Fleet | None, monkeypatch: pytest.MonkeyPatch) -> Places | None:
+    if fleet is None:
+        return None
+    seen = Places()
+    fleet.said.clear()
+    seen.said = fleet.said
+    original = Driver.__init__
+
+    def wait_for_places(self: Driver, *args: object, **kwargs: object) -> None:
+        original(self, *args, **kwargs)
+        seen.drivers.append(self)
+        if self._helpers is not None:
+            away = self._helpers.away
+            fleet.wait(
+                lambda: away.num_places == NUM_HOSTS or bool(away.cannot), Deadline(PATIENCE_S)
+            )
+            self._hear_helpers()
+
+    monkeypatch.setattr(run, "fleet", lambda: fleet)
+    monkeypatch.setattr(helpers, "local_slots", lambda num_cores, busy: 0)
+    monkeypatch.setattr(Driver, "__init__", wait_for_places)
+    return seen

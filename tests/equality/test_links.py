@@ -1,0 +1,88 @@
+"""Hosts behind a link of their own: TLS, coded batches, a thin link, one that is cut and comes back.
+
+The hosts run in a network namespace, joined to this one by a veth pair that only these tests use.
+"""
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+import torch
+from benchmarks import behind_link
+from benchmarks.behind_link import END, HERE, beyond, do, held_to
+from torch.utils.data import DataLoader, Dataset
+
+from stoker.clock import Deadline
+from stoker.cluster.processes import HOST
+from stoker.intercept import run
+from stoker.plane.fleet import Fleet
+from tests.equality.fleets import SETTINGS, fleet_of
+from tests.equality.sides import both
+from tests.needs import NEEDS_NAMESPACES
+
+PATIENCE_S = 60.0
+HOST_WORDS = (sys.executable, *HOST)
+
+pytestmark = [pytest.mark.full, pytest.mark.xdist_group("cluster"), NEEDS_NAMESPACES]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind() -> None:
+    """In place of the one of tests/conftest.py: hosts that were lost are other processes now."""
+
+
+@pytest.fixture(scope="module")
+def link() -> Iterator[None]:
+    with behind_link.link():
+        yield
+
+
+@pytest.fixture(scope="module")
+def fleet(link: None) -> Iterator[Fleet]:
+    """In place of the folder's own: its hosts are behind the link."""
+    yield from fleet_of(SETTINGS["cluster"], bind=HERE, host=beyond(HOST_WORDS))
+
+
+class Images(Dataset):
+    """Normalised, so that they can be coded; cropped at random, so that chains draw."""
+
+    def __init__(self, num_samples: int) -> None:
+        self.num_samples = num_samples
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        pixels = torch.randint(0, 256, (3, 96, 96))
+        return (pixels / 255 - 0.45) / 0.225, index
+
+
+def loader(num_samples: int = 160):
+    return lambda num_workers: DataLoader(Images(num_samples), 8, True, num_workers=num_workers)
+
+
+def test_batches_over_tls_are_those_of_torch_and_images_travel_in_fewer_bytes(places):
+    with held_to("100mbit", burst="128kb"):
+        both(loader(320), iter)
+    assert places.num_away > 0, places.said
+    stats = [driver.stats for driver in places.drivers]
+    assert sum(s.raw_nbytes for s in stats) > 3 * sum(s.wire_nbytes for s in stats)
+
+
+def test_a_link_that_is_cut_and_comes_back_changes_nothing(places, fleet):
+    """The hosts are silent, not dead: they are given up, the epoch goes on, and they join again."""
+
+    def cut_in_the_middle(subject):
+        for number, batch in enumerate(subject):
+            if number == 10 and run.fleet() is fleet and places.drivers:
+                do("ip", "link", "set", END, "down")
+                fleet.wait(lambda: fleet.num_hosts == 0, Deadline(PATIENCE_S))
+                do("ip", "link", "set", END, "up")
+            yield batch
+        if places.drivers:
+            fleet.wait(lambda: fleet.num_hosts == 2, Deadline(PATIENCE_S))
+
+    both(loader(400), cut_in_the_middle)
+    assert places.num_away > 0 and fleet.num_hosts == 2, places.said
+    both(loader(), iter)
+    assert places.drivers[-1].stats.num_away > 0

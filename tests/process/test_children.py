@@ -1,0 +1,41 @@
+"""What the script can see of our processes: as of torch's, or nothing."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.process.harness import finished, plain_and_ours, under_stoker
+
+SCRIPT = [sys.executable, "waits_for_children.py"]
+WAITED = "2016 True 7\nno child left\n" * 2
+
+
+def may_unshare() -> bool:
+    command = ["unshare", "--pid", "--fork", "--mount-proc", "true"]
+    return shutil.which("unshare") is not None and not subprocess.run(command).returncode
+
+
+@pytest.mark.parametrize("how", ["", "subreaper", "PID 1"])
+def test_wait_tells_of_the_scripts_own_children_alone(tmp_path, how):
+    if how == "PID 1" and not may_unshare():
+        pytest.skip("no PID namespace may be made here")
+    prefix = ["unshare", "--pid", "--fork", "--mount-proc"] if how == "PID 1" else []
+    result = finished([*prefix, *under_stoker(), *SCRIPT, *how.split()], tmp_path)
+    assert (result.stdout, result.returncode, result.leftovers) == (WAITED, 0, {}), result.stderr
+
+
+def test_hooks_that_wait_for_a_thread_of_the_script_run_as_under_torch(tmp_path):
+    plain, ours = plain_and_ours([sys.executable, "hooks.py"], tmp_path)
+    assert ours.stdout == plain.stdout
+    assert (plain.stderr, ours.stderr) == ("done\n", "done\n")
+
+
+@pytest.mark.full  # it takes its time: whoever reaps must have had a second
+def test_where_pid_1_reaps_nobody_zombies_do_not_grow_with_the_epochs(tmp_path):
+    if not may_unshare():
+        pytest.skip("no PID namespace may be made here")
+    pid_1 = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "zombies.py"]
+    result = finished([*pid_1, *under_stoker(), sys.executable, "zombies.py"], tmp_path)
+    assert result.stdout == "True\n", result.stderr

@@ -1,0 +1,37 @@
+"""A short script with nothing to gain does not pay for what makes batches elsewhere.
+
+How much later its command ends is measured: benchmarks, `nothing-to-gain`.
+"""
+
+import sys
+from pathlib import Path
+
+from tests.process.harness import finished, under_stoker
+
+COSTLY = (
+    "stoker.stream.driver",
+    "stoker.stream.iterator",
+    "stoker.scheduler.",
+    "stoker.plane.",
+    "stoker.wire.",
+    "stoker.purity.",
+)
+
+
+def test_loaders_with_nothing_to_gain_import_nothing_that_makes_batches_elsewhere(
+    tmp_path: Path,
+) -> None:
+    flags = ["--workers", "2", "--report-json", str(tmp_path / "report.json")]
+    run = finished([*under_stoker(*flags), sys.executable, "nothing_to_gain.py"], tmp_path)
+    assert run.returncode == 0, run.stderr
+    imported = run.stdout.split()
+    assert "stoker.spare.first" in imported
+    assert [name for name in imported if name.startswith(COSTLY)] == []
+    assert run.report is not None
+    assert [
+        loader["reasons"][0].removeprefix("num_workers=0: ") for loader in run.report["loaders"]
+    ] == [
+        "a batch takes less than handing it over",
+        "there is nothing to gain",
+        "too little of the epoch is left to gain from",
+    ]
