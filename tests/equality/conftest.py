@@ -56,7 +56,8 @@ def fleet(request: pytest.FixtureRequest) -> Iterator[Fleet | None]:
         # as `stoker run --cluster` sets one; nothing here depends on how strings hash
         patch.setenv("PYTHONHASHSEED", "1")
         if request.config.getoption("--full") and RAY.exists():
-            with ray_of(*[1] * NUM_HOSTS) as nodes:
+            # no node of these dies, however slow it is beside another test
+            with ray_of(*[1] * NUM_HOSTS, RAY_health_check_timeout_ms="30000") as nodes:
                 for name, value in nodes.token.items():
                     patch.setenv(name, value)
                 yield from fleet_of(nodes.address)
