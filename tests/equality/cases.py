@@ -250,4 +250,5 @@ def check(case: Case) -> None:
         partial(three_epochs, change=case.change),
         workers=case.workers,
         settings=Settings(chains=case.chains, quiet=True),
+        once=case,
     )

@@ -32,16 +32,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     marks = {mark.name for mark in metafunc.definition.iter_markers()}
     places = []
+    one_process = pytest.mark.xdist_group("cluster")
     if "away" not in marks:
-        places.append(pytest.param(None, id=pytest.HIDDEN_PARAM))
+        # beside its twin elsewhere, if there is one: torch's side is played once for both
+        more = [one_process] if "away_by_default" in marks else []
+        places.append(pytest.param(None, id=pytest.HIDDEN_PARAM, marks=more))
     if "here" not in marks:
         is_default = marks & {"away", "away_by_default"}
-        more = [] if is_default else [pytest.mark.full]
-        places.append(
-            pytest.param(
-                SETTINGS["cluster"], id="away", marks=[pytest.mark.xdist_group("cluster"), *more]
-            )
-        )
+        more = [one_process] if is_default else [one_process, pytest.mark.full]
+        places.append(pytest.param(SETTINGS["cluster"], id="away", marks=more))
     metafunc.parametrize("fleet", places, indirect=True, scope="package")
 
 

@@ -106,8 +106,9 @@ def check(kind, deaths, *, workers=2, persistent=False, settings=QUIET, epochs=2
                 yield batch
                 step()
 
-    immortal = Deaths(deaths.folder, {})
-    both(make, run, workers=workers, settings=settings, plain_loader=partial(make, deaths=immortal))
+    immortal = partial(make, deaths=Deaths(deaths.folder, {}))
+    case = kind, workers, settings.chains, persistent, epochs, prefetch
+    both(make, run, workers=workers, settings=settings, plain_loader=immortal, once=case)
     assert deaths.count() == sum(deaths.schedule.values()), "not everyone died: tests nothing"
 
 

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from tests.process.harness import finished, plain_and_ours, under_stoker
+from tests.process.away import ended
+from tests.process.harness import finished, plain_and_ours, started, under_stoker
 
 SCRIPT = [sys.executable, "waits_for_children.py"]
 WAITED = "2016 True 7\nno child left\n" * 2
@@ -24,6 +25,24 @@ def test_wait_tells_of_the_scripts_own_children_alone(tmp_path, how):
     prefix = ["unshare", "--pid", "--fork", "--mount-proc"] if how == "PID 1" else []
     result = finished([*prefix, *under_stoker(), *SCRIPT, *how.split()], tmp_path)
     assert (result.stdout, result.returncode, result.leftovers) == (WAITED, 0, {}), result.stderr
+
+
+def test_wait_does_not_tell_of_what_speaks_with_other_machines(tmp_path):
+    flags = ["--cluster", "processes:1", "--report-json", str(tmp_path / "report.json")]
+    with started([*under_stoker(*flags), *SCRIPT, "cluster"], tmp_path) as running:
+        result = ended(running)
+    assert (result.stdout, result.returncode) == (WAITED, 0), result.stderr
+    assert result.report["workers"]["away_hours"] > 0
+
+
+@pytest.mark.parametrize("flags", [[], ["--cluster", "processes:1"]], ids=["here", "cluster"])
+def test_a_handler_of_sigchld_runs_for_the_scripts_own_child_alone(tmp_path, flags):
+    """One that waits for any child, as scripts have it: it would hang, or fail."""
+    script = [sys.executable, "hears_of_children.py"]
+    plain = finished([*script, "0"], tmp_path / "plain")  # torch's workers are children
+    with started([*under_stoker(*flags), *script, "0", "2", "0"], tmp_path / "ours") as running:
+        ours = ended(running)
+    assert (ours.stdout, ours.returncode) == (plain.stdout, 0) == ("[7]\n", 0), ours.stderr
 
 
 def test_hooks_that_wait_for_a_thread_of_the_script_run_as_under_torch(tmp_path):

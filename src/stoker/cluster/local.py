@@ -344,17 +344,18 @@ def _stay_as_zombies() -> bool:
 
 def _fork_orphan() -> int:
     """As os.fork, but the new process is nobody's child: the one between ends at once."""
-    between = os.fork()
-    if between == 0:
-        # What the script registered has run: twice would be once too often.
-        pid = _python.fork()
-        if pid:
-            os._exit(0 if pid > 0 else 1)
-        return 0
-    try:
-        _, status = os.waitpid(between, 0)
-    except ChildProcessError:  # a thread of the script's took it, or it ignores SIGCHLD
-        return between
+    with orphans.unnoticed():
+        between = os.fork()
+        if between == 0:
+            # What the script registered has run: twice would be once too often.
+            pid = _python.fork()
+            if pid:
+                os._exit(0 if pid > 0 else 1)
+            return 0
+        try:
+            _, status = os.waitpid(between, 0)
+        except ChildProcessError:  # a thread of the script's took it, or it ignores SIGCHLD
+            return between
     if status:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
     return between

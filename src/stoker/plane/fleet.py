@@ -22,6 +22,7 @@ from typing import Any
 from stoker.clock import Deadline, now_s
 from stoker.cluster.base import Exit
 from stoker.cluster.sizing import usable_cores
+from stoker.orphans import Orphan
 from stoker.wire.slabs import Arena, Lender
 
 MESSAGE_NBYTES = 64 << 10
@@ -173,7 +174,7 @@ class Fleet:
         self._next_arena = 0
         self.is_gone = False
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._process = subprocess.Popen(
+        self._process = Orphan(
             # -P: what lies in the script's folder is not ours.
             [sys.executable, "-P", "-m", "stoker.plane.receiver"],
             stdin=theirs.fileno(),
@@ -357,11 +358,10 @@ class Fleet:
             self.is_gone = True
             self._control.close()
             os.close(self._wake_fd)
-        try:
-            self._process.wait(GONE_S)
-        except subprocess.TimeoutExpired:
+        if not self._process.has_ended(GONE_S):
             self._process.kill()
-            self._process.wait()
+            self._process.has_ended(GONE_S)
+        self._process.let_go()
 
     def _abandon(self) -> None:
         """In a forked child: the receiver shall see the trainer's end, not the child's."""
@@ -371,7 +371,7 @@ class Fleet:
         self._control.close()
         self._lock = threading.RLock()
         self._heard = threading.Condition(self._lock)
-        self._process.returncode = 0  # not the child's to wait for
+        self._process.let_go()
 
 
 def _without_stoker(environ: Any) -> dict[str, str]:

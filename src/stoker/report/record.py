@@ -324,15 +324,16 @@ class Recorder:
             command = [sys.executable, "-I", "-S", keeper, *numbers, str(self._pid)]
             moves = zip(fds, places, strict=True)
             # Signals blocked from its first moment: a SIGTERM to the group shall not reach it.
-            shell_pid = os.posix_spawn(
-                "/bin/sh",
-                ["/bin/sh", "-c", '"$@" &', "sh", *command],
-                os.environ,
-                file_actions=[(os.POSIX_SPAWN_DUP2, fd, place) for fd, place in moves],
-                setsigmask=signal.valid_signals(),
-            )
-            with contextlib.suppress(ChildProcessError):  # a thread of the script's took it
-                os.waitpid(shell_pid, 0)
+            with orphans.unnoticed():
+                shell_pid = os.posix_spawn(
+                    "/bin/sh",
+                    ["/bin/sh", "-c", '"$@" &', "sh", *command],
+                    os.environ,
+                    file_actions=[(os.POSIX_SPAWN_DUP2, fd, place) for fd, place in moves],
+                    setsigmask=signal.valid_signals(),
+                )
+                with contextlib.suppress(ChildProcessError):  # a thread of the script's took it
+                    os.waitpid(shell_pid, 0)
         finally:
             for fd in (*fds, *pidfds):
                 os.close(fd)

@@ -7,6 +7,7 @@ import sys
 import time
 
 import torch
+from away_hosts import wait_for_hosts
 from torch.utils.data import DataLoader, Dataset
 
 if "subreaper" in sys.argv:
@@ -36,7 +37,9 @@ for epoch in range(2):
     child = os.fork()
     if child == 0:
         os._exit(7)
-    total = sum(int(batch.sum()) for batch in DataLoader(torch.arange(64), 4, num_workers=2))
+    batches = iter(DataLoader(torch.arange(64), 4, num_workers=2))
+    wait_for_hosts(batches, int("cluster" in sys.argv))
+    total = sum(int(batch.sum()) for batch in batches)
     pid, status = os.wait()
     print(total, pid == child, os.waitstatus_to_exitcode(status))
     no_child("epoch", epoch)
