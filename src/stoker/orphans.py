@@ -84,7 +84,7 @@ class Orphan:
             self.pid = self._child.pid
             return
         told_fd, tell_fd = os.pipe()
-        with unnoticed(), open(told_fd, "rb") as told:
+        with unnoticed(), os.fdopen(told_fd, "rb") as told:
             try:
                 between = subprocess.Popen(
                     [sys.executable, "-S", "-c", _BETWEEN, str(tell_fd), *command],

@@ -19,6 +19,9 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 from stoker.config import Settings
 from stoker.report.digest import batch_sha256
 from stoker.scheduler import history, state
+from stoker.scheduler.events import Lost
+from stoker.stream import driver
+from stoker.wire.marks import NOTHING
 from tests.equality.cases import Case, Samples, make_loader, step, three_epochs
 from tests.equality.deaths import Deaths
 from tests.equality.sides import QUIET, both, installed
@@ -309,6 +312,27 @@ class DiesWhileReplayed(Samples):
             made.touch()
         self.mine.add(index)
         return sample
+
+
+class DiesAndDiesWhileReplayed(DiesWhileReplayed):
+    """Of worker 0, in sample 40; and once again before that one has its turn."""
+
+    def __getitem__(self, index):
+        if index == 40:
+            Deaths(self.folder, {"of-40": self.num_deaths}).maybe("of-40")
+        return super().__getitem__(index)
+
+
+@pytest.mark.away
+def test_elsewhere_a_death_is_blamed_on_a_task_that_had_begun_there(tmp_path, monkeypatch):
+    lost = []
+    noted = lambda *words: lost.append(Lost(*words)) or lost[-1]  # noqa: E731
+    monkeypatch.setattr(driver, "Lost", noted)
+    make = lambda num_workers, num_deaths=1: DataLoader(  # noqa: E731
+        DiesAndDiesWhileReplayed(tmp_path, num_deaths), 2, num_workers=num_workers
+    )
+    both(make, list, plain_loader=partial(make, num_deaths=0))
+    assert [each.begun for each in lost] == [20, NOTHING]
 
 
 def killed_twice(loader, kills):

@@ -24,6 +24,7 @@ from stoker.cluster.local import Template
 from stoker.plane.printed import STDERR, STDOUT
 from stoker.plane.ship import CannotGo, Manifest, unpack
 from stoker.wire.channel import Channel
+from stoker.wire.marks import Marks
 from stoker.wire.slabs import Arena
 from stoker.worker.job import Job
 from stoker.worker.main import main
@@ -55,8 +56,8 @@ class Guest:
             _print_to(write_fds)
 
         def body(_: int, sock: socket.socket) -> None:
-            slot, arena = _received(sock, arena_nbytes)
-            main(job[0], slot, sock, arena)
+            slot, arena, marks = _received(sock, arena_nbytes)
+            main(job[0], slot, sock, arena, (marks, 0))
 
         context = multiprocessing.get_context("fork")
         processes = [context.Process(daemon=True)]
@@ -83,16 +84,16 @@ class Guest:
         self._news.close()
         return said.decode().removeprefix("ready") if said else "its process died while unpacking"
 
-    def start(self, number: int, slot: int) -> tuple[Channel, Arena]:
-        """A worker, whose arena comes with it.
+    def start(self, number: int, slot: int) -> tuple[Channel, Arena, Marks]:
+        """A worker, with its arena and the mark of the task that it is making.
 
         The template knows it by a number of its own: another of the same slot may still be ending.
         """
-        arena = Arena(self._arena_nbytes, can_travel=True)
+        arena, marks = Arena(self._arena_nbytes, can_travel=True), Marks(1, can_travel=True)
         sock = self.template.start(number)
         with contextlib.suppress(OSError):  # its process has died: so will the socket say
-            socket.send_fds(sock, [_SLOT.pack(slot)], [arena.fd])
-        return Channel(sock), arena
+            socket.send_fds(sock, [_SLOT.pack(slot)], [arena.fd, marks.fd])
+        return Channel(sock), arena, marks
 
     def close(self) -> None:
         """End its workers at once: nobody waits for them any more."""
@@ -144,14 +145,14 @@ def _leave(news: socket.socket, why: str) -> NoReturn:
     os._exit(0)
 
 
-def _received(sock: socket.socket, nbytes: int) -> tuple[int, Arena]:
-    """A worker's slot and arena."""
+def _received(sock: socket.socket, nbytes: int) -> tuple[int, Arena, Marks]:
+    """A worker's slot, arena and mark."""
     sock.setblocking(True)
-    data, fds, _, _ = socket.recv_fds(sock, _SLOT.size, 1, socket.MSG_CMSG_CLOEXEC)
+    data, fds, _, _ = socket.recv_fds(sock, _SLOT.size, 2, socket.MSG_CMSG_CLOEXEC)
     if not fds:
         sys.exit(1)  # the host has ended
     (slot,) = _SLOT.unpack(data)
-    return slot, Arena(nbytes, can_travel=True, fd=fds[0])
+    return slot, Arena(nbytes, can_travel=True, fd=fds[0]), Marks(1, can_travel=True, fd=fds[1])
 
 
 def is_stopped(pid: int) -> bool:

@@ -30,6 +30,7 @@ from stoker.plane.relay import Outlet
 from stoker.plane.ship import Manifest
 from stoker.wire.channel import Channel, ConnectionLost
 from stoker.wire.lossless import Encoder, warm
+from stoker.wire.marks import NOTHING, Marks
 from stoker.wire.slabs import ARENA_NBYTES
 from stoker.wire.watch import Watch
 
@@ -42,11 +43,12 @@ ROUND_NBYTES = 16 << 20
 
 
 class _Lane:
-    """One worker: its outlet and job, and since when it is stopped."""
+    """One worker: its outlet and job, the task that it has begun, and since when it is stopped."""
 
-    def __init__(self, outlet: Outlet, job: int) -> None:
+    def __init__(self, outlet: Outlet, job: int, marks: Marks) -> None:
         self.outlet = outlet
         self.job = job
+        self.marks = marks
         self.pid = 0
         self.stopped_s: float | None = None
         self.is_leaving = False  # its socket has ended, and how it ended is not known yet
@@ -257,15 +259,15 @@ class Host:
     def _start(self, number: int, job: int, slot: int) -> None:
         guest = self._guests.get(job)
         if guest is None:
-            self._say(Word.ENDED, number, json.dumps((-1, 1)).encode())
+            self._say(Word.ENDED, number, json.dumps((-1, 1, NOTHING)).encode())
             return
         try:
-            channel, arena = guest.start(number, slot)
+            channel, arena, marks = guest.start(number, slot)
         except OSError:  # no memory, or no file descriptors
-            self._say(Word.ENDED, number, json.dumps((-1, 1)).encode())
+            self._say(Word.ENDED, number, json.dumps((-1, 1, NOTHING)).encode())
             return
         outlet = Outlet(number, channel, arena, self._link, self._encoder)
-        lane = self._lanes[number] = _Lane(outlet, job)
+        lane = self._lanes[number] = _Lane(outlet, job, marks)
         self._watch.add(channel.fileno(), functools.partial(self._pump, lane))
 
     def _pump(self, lane: _Lane) -> None:
@@ -291,7 +293,8 @@ class Host:
             how = template.wait_exit(lane.outlet.lane, Deadline(0)) if lane.is_leaving else None
             if how is not None or (lane.is_leaving and is_gone):
                 words = (how.pid, how.code) if how is not None else (lane.pid, -signal.SIGKILL)
-                self._say(Word.ENDED, lane.outlet.lane, json.dumps(words).encode())
+                head = json.dumps((*words, lane.marks.begun(0))).encode()
+                self._say(Word.ENDED, lane.outlet.lane, head)
                 del self._lanes[lane.outlet.lane]
         if is_gone and fd in self._watch:
             self._watch.remove(fd)

@@ -35,7 +35,8 @@ GONE_S = 5.0  # what the receiver may take to end, at exit
 
 @dataclass(slots=True)
 class _Life:
-    """The latest worker of a slot. exit: how it ended, once it has."""
+    """The latest worker of a slot. exit: how it ended, once it has; begun: the task that it was
+    making, see `Lost`."""
 
     number: int
     pid: int | None = None
@@ -43,6 +44,7 @@ class _Life:
     host: str = ""
     exit: Exit | None = None
     why_lost: str = ""
+    begun: int | None = None
 
 
 class Away:
@@ -104,6 +106,10 @@ class Away:
         """Why a worker is gone that did not end by itself; empty: it did."""
         return self._lives[slot].why_lost
 
+    def begun(self, slot: int) -> int | None:
+        """The task that a worker that has ended was making; see `Lost`."""
+        return self._lives[slot].begun
+
     def crowd(self, slots: Iterable[int]) -> tuple[int, ...]:
         """Of these slots' workers those that have to move for every place to have as many."""
         on_hosts: dict[str, list[int]] = {}
@@ -137,11 +143,20 @@ class Away:
         if life is not None and life.number == number:
             life.pid, life.node, life.host = pid, node, host
 
-    def on_ended(self, slot: int, number: int, pid: int, code: int | None, why: str) -> None:
+    def on_ended(
+        self,
+        slot: int,
+        number: int,
+        pid: int,
+        code: int | None,
+        why: str,
+        begun: int | None = None,
+    ) -> None:
         life = self._lives.get(slot)
         if life is not None and life.number == number:
             life.exit = Exit(slot, pid, -signal.SIGKILL if code is None else code)
             life.why_lost = why
+            life.begun = begun
 
     def on_receiver_lost(self) -> None:
         self.on_places(0)

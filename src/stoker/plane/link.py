@@ -58,7 +58,9 @@ class Word(IntEnum):
     FRAME = 9  # either way: head holds a frame of wire/frame.py, body its large parts
     HANG_UP = 10  # trainer -> host: nothing more is sent to this worker
     SIGNAL = 11  # trainer -> host: head holds a signal's number
-    ENDED = 12  # host -> trainer: the worker closed its end; head holds (pid, exit code)
+    ENDED = (
+        12  # host -> trainer: the worker closed its end; head holds (pid, exit code, task begun)
+    )
     TEXT = 13  # host -> trainer: head was printed by dataset code; lane: 1 on stdout, 2 on stderr
 
 

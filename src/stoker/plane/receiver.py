@@ -291,8 +291,8 @@ class Receiver:
             case Word.TEXT:
                 self._printer.print(message.lane, bytes(message.head))
             case Word.ENDED if lane is not None:
-                pid, code = json.loads(bytes(message.head))
-                self._end(lane, pid, code, "")
+                pid, code, begun = json.loads(bytes(message.head))
+                self._end(lane, pid, code, "", begun)
 
     def _lose(self, host: _Host, why: str) -> None:
         self._do_posted()  # the engine may have said just now that it is given back
@@ -315,9 +315,11 @@ class Receiver:
         for host in self._hosts.values():
             host.is_given_back = host.is_given_back or host.name == name
 
-    def _end(self, lane: _Lane, pid: int, code: int | None, why: str) -> None:
+    def _end(
+        self, lane: _Lane, pid: int, code: int | None, why: str, begun: int | None = None
+    ) -> None:
         """A worker is gone. The trainer hears how before it sees that its socket ended."""
-        self._say("ended", lane.job, lane.slot, lane.life, pid, code, why)
+        self._say("ended", lane.job, lane.slot, lane.life, pid, code, why, begun)
         self._drop(lane)
 
     def _drop(self, lane: _Lane) -> None:
@@ -407,7 +409,7 @@ class Receiver:
         job = self._jobs.get(number)
         host = self._least_busy(job) if job is not None else None
         if host is None:
-            self._say("ended", number, slot, life, -1, None, "no machine is left for it")
+            self._say("ended", number, slot, life, -1, None, "no machine is left for it", None)
             channel.close()
             return
         self._next_lane += 1

@@ -191,9 +191,9 @@ class Driver:
         for slot in range(self.state.num_chains):
             self._start(Start(slot))
 
-    def _memory_of(self, slot: int) -> tuple[Arena | None, Marks]:
+    def _memory_of(self, slot: int) -> tuple[Arena | None, tuple[Marks, int]]:
         lender = self._local_lenders[slot]
-        return None if lender is None else lender.arena, self._marks
+        return None if lender is None else lender.arena, (self._marks, slot)
 
     def _body_of(self, job: Job) -> Callable[[int, socket.socket], None]:
         arenas = [None if lender is None else lender.arena for lender in self._local_lenders]
@@ -206,7 +206,7 @@ class Driver:
 
                 ship(job, sock)
             else:
-                main(job, slot, sock, arenas[slot], marks)
+                main(job, slot, sock, arenas[slot], (marks, slot))
 
         return body
 
@@ -647,7 +647,8 @@ class Driver:
         self._exits[slot] = how
         is_machine = bool(away.why_lost(slot))
         self._hear_helpers()  # first that its place is gone, or another would be started there
-        self._apply(Lost(slot, None if is_machine else how, away.was_given_back(slot)))
+        lost = Lost(slot, None if is_machine else how, away.was_given_back(slot), away.begun(slot))
+        self._apply(lost)
 
     def _hang_up(self, slot: int) -> None:
         channel = self._channels.pop(slot)

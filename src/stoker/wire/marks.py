@@ -15,10 +15,10 @@ _WORD_NBYTES = 8
 
 class Marks:
     """One mark a slot. can_travel: may be given to processes that are started by spawn, while they
-    are."""
+    are, or to others as its file descriptor; fd: one that was."""
 
-    def __init__(self, num_slots: int, can_travel: bool = False) -> None:
-        self._take(Arena(_WORD_NBYTES * num_slots, can_travel))
+    def __init__(self, num_slots: int, can_travel: bool = False, fd: int | None = None) -> None:
+        self._take(Arena(_WORD_NBYTES * num_slots, can_travel, fd))
 
     def _take(self, arena: Arena) -> None:
         self._arena = arena
@@ -26,6 +26,11 @@ class Marks:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _marks_in, (self._arena,)
+
+    @property
+    def fd(self) -> int:
+        """Of marks that can travel."""
+        return self._arena.fd
 
     def writer(self, slot: int) -> Callable[[int], None]:
         """Returns the function by which the slot's worker notes its task's id, or NOTHING."""

@@ -27,9 +27,16 @@ FAILED = os.EX_SOFTWARE  # what a worker exits with where stoker failed in it
 
 
 def main(
-    job: Job, slot: int, sock: socket.socket, arena: Arena | None, marks: Marks | None = None
+    job: Job,
+    slot: int,
+    sock: socket.socket,
+    arena: Arena | None,
+    mark: tuple[Marks, int] | None = None,
 ) -> None:
-    """Be a worker until the trainer closes its end of `sock`. Runs user code."""
+    """Be a worker until the trainer closes its end of `sock`. Runs user code.
+
+    mark: where to note the task at work, and the slot's place there.
+    """
     chain = chain_of(slot) if chain_of(slot) < job.num_chains else None
     try:
         sock.set_inheritable(False)  # one that came with spawn is
@@ -41,8 +48,9 @@ def main(
         if job.num_chains:  # else it is compared with the training process itself
             note_surroundings()
         worker = (job.make_worker or Worker)(job, chain, Channel(sock), arena)
-        if marks is not None:
-            worker.mark = marks.writer(slot)
+        if mark is not None:
+            marks, place = mark
+            worker.mark = marks.writer(place)
         early = None
         if job.num_chains:  # else it is to be as the training process is
             give_birth_in(worker)
