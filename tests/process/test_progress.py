@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import subprocess
 import sys
 import termios
@@ -81,6 +82,21 @@ def test_it_is_seen_where_nobody_else_draws(sides):
     rows = screen(before_wipe)
     assert rows[0] == "the loop begins"
     assert any(row.startswith("stoker: progress.py:") for row in rows[1:])
+
+
+@pytest.mark.full  # it needs a framework
+@pytest.mark.parametrize("bar", ["TQDMProgressBar", "RichProgressBar"])
+def test_lightnings_bars_are_not_disturbed(tmp_path, bar):
+    pytest.importorskip("lightning", reason="Lightning is not installed; scripts/setup full does")
+    script = [sys.executable, "lightning_bars.py", bar]
+    commands = [script, [*under_stoker(quiet=False), *script]]
+    with ThreadPoolExecutor(2) as pool:
+        plain, ours = pool.map(lambda command: in_terminal(command, tmp_path), commands)
+    assert LINE not in ours
+    shown = [[re.sub(r"[\d.]+", "N", row) for row in screen(side)] for side in (plain, ours)]
+    rows = shown[0].index(f"end of {bar}") + 1
+    assert shown[1][:rows] == shown[0][:rows]
+    assert shown[1][rows].startswith("stoker: ")
 
 
 def test_on_a_terminal_that_knows_no_escape_sequence_there_is_none(tmp_path):
