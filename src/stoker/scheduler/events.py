@@ -70,12 +70,13 @@ class Lost:
     """A slot's worker ended although nobody had asked it to. how: None where its machine or the
     way there was lost, which no task is to blame for; was_given_back: its machine was, for fewer
     are wanted; begun: the task that it was making and not making again, negative for none; None
-    where nobody could see that."""
+    where nobody could see that; is_ours: stoker's own code failed in it."""
 
     slot: int
     how: Any
     was_given_back: bool = False
     begun: int | None = None
+    is_ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,7 @@ MAX_DEATHS = 3  # of workers while they made one task; then the task is to blame
 # Of a chain's workers one after another, none of which gave a batch: killed while they start, make
 # again what was made, or are idle. Chain pauses longer before each.
 MAX_IN_VAIN = 10
+MAX_OURS_IN_VAIN = 2  # where stoker failed: it would once more
 # A second worker's start: a fork, its greeting and a round trip. Measured: tests/process/test_away.py
 START_COST_S = 0.05
 # Of them on other machines: what they lack this one may have, so the last try is here.
@@ -209,9 +210,9 @@ class Stream:
                 return self._tell(event, self._refused(slot, task_id, why))
             case Astray(slot):
                 return self._tell(event, self._astray(slot))
-            case Lost(slot, how, was_given_back, begun):
+            case Lost(slot, how, was_given_back, begun, is_ours):
                 self.num_lost += slot != self.witness_slot and not was_given_back
-                return self._tell(event, self._lost(slot, how, begun))
+                return self._tell(event, self._lost(slot, how, begun, is_ours))
             case Offered(num_places, num_local, fingerprint, crowd):
                 return self._tell(event, self._offered(num_places, num_local, fingerprint, crowd))
             case Late(slot, task_id, late_s, task_s):
@@ -337,7 +338,7 @@ class Stream:
         self._num_dropped += sum(task.id >= self._first_id for task in dropped)
         return [] if self.persistent else [Finish(slot)]
 
-    def _lost(self, slot: int, how: Any, begun: int | None) -> list[Action]:
+    def _lost(self, slot: int, how: Any, begun: int | None, is_ours: bool) -> list[Action]:
         if slot == self.witness_slot:
             return []  # then histories stay whole
         chain = self._chain_of(slot)
@@ -352,7 +353,7 @@ class Stream:
             chain.is_asleep = True
             actions += self._hire()
         elif chain is not None:
-            actions += self._revive(chain, how, begun)
+            actions += self._revive(chain, how, begun, is_ours)
             if self.phase is Phase.FREE and chain.how_lost is None:
                 self._free.on[chain.slot] = {}
         self._extras.discard(slot)
@@ -376,11 +377,13 @@ class Stream:
         task.num_deaths += 1
         return task.num_deaths >= self.max_deaths
 
-    def _revive(self, chain: Chain, how: Any, begun: int | None = None) -> list[Action]:
+    def _revive(
+        self, chain: Chain, how: Any, begun: int | None = None, is_ours: bool = False
+    ) -> list[Action]:
         """Start a chain's worker again and have it make what it made; how: None if we ended it."""
         if chain.is_reloading:  # to load it may be what killed it
             chain.distrust()
-        if how is not None and self._is_hopeless(chain, begun):
+        if how is not None and self._is_hopeless(chain, begun, is_ours):
             chain.how_lost = how
             return [_give_up(task, chain) for task in chain.owed]
         if how is not None and chain.is_away:
@@ -392,13 +395,14 @@ class Stream:
         self.num_replayed += chain.num_to_replay()
         return chain.replay(self._seeds)
 
-    def _is_hopeless(self, chain: Chain, begun: int | None) -> bool:
+    def _is_hopeless(self, chain: Chain, begun: int | None, is_ours: bool) -> bool:
         """Count one more death, against the task that was being made or else the chain."""
         task = chain.oldest_owed
         if task is not None and begun in (None, task.id):
             return self._blame(task)
         chain.num_in_vain += 1
-        return chain.num_in_vain >= MAX_IN_VAIN or self.max_deaths == 1
+        most = MAX_OURS_IN_VAIN if is_ours else MAX_IN_VAIN
+        return chain.num_in_vain >= most or self.max_deaths == 1
 
     def _restarted(self, seed: bytes) -> list[Action]:
         """Owed tasks are still made, for they move the generators, and then dropped.

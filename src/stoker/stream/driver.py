@@ -636,7 +636,7 @@ class Driver:
             )
         self._hang_up(slot)
         self._exits[slot] = how
-        self._apply(Lost(slot, how, begun=self._marks.begun(slot)))
+        self._apply(Lost(slot, how, False, self._marks.begun(slot), how.code == FAILED))
 
     def _lose_away(self, slot: int) -> None:
         """As `_lose`; where the machine or the way to it was lost, no task is to blame."""
@@ -647,8 +647,12 @@ class Driver:
         self._exits[slot] = how
         is_machine = bool(away.why_lost(slot))
         self._hear_helpers()  # first that its place is gone, or another would be started there
-        lost = Lost(slot, None if is_machine else how, away.was_given_back(slot), away.begun(slot))
-        self._apply(lost)
+        is_given_back, begun, is_ours = (
+            away.was_given_back(slot),
+            away.begun(slot),
+            how.code == FAILED,
+        )
+        self._apply(Lost(slot, None if is_machine else how, is_given_back, begun, is_ours))
 
     def _hang_up(self, slot: int) -> None:
         channel = self._channels.pop(slot)

@@ -288,6 +288,15 @@ def test_deaths_that_no_task_is_to_blame_for_slow_down_and_end_at_last():
     assert all(a.num_in_vain == MAX_IN_VAIN for a in actions)
 
 
+def test_where_stoker_failed_in_a_worker_it_is_tried_once_more():
+    stream = make(num_chains=1)
+    fill(stream)
+    (start, *_) = stream.step(Lost(0, "failed", begun=-1, is_ours=True))
+    assert isinstance(start, Start) and start.after_s == 0
+    actions = stream.step(Lost(0, "failed", begun=-1, is_ours=True))
+    assert {a.num_in_vain for a in actions if isinstance(a, GiveUp)} == {2}
+
+
 def test_a_batch_ends_the_count_of_deaths_in_vain():
     stream = make(num_chains=1)
     fill(stream)
