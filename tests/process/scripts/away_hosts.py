@@ -31,6 +31,15 @@ def _wait(driver, is_met):
     driver._hear_helpers()
 
 
+def wait_for_batches(iterator, num, within_s):
+    """Of hosts, taken or not; no longer than that, for they may be owed none before more are taken."""
+    from stoker.clock import Deadline
+
+    driver, deadline = iterator._driver, Deadline(within_s)
+    while driver.stats.num_away < num and not deadline.is_over():
+        driver._receive(deadline)
+
+
 def num_away(iterator):
     """Batches that hosts made; None under plain Python."""
     driver = getattr(iterator, "_driver", None)

@@ -30,6 +30,7 @@ from away_hosts import (
     num_away,
     num_places,
     tell,
+    wait_for_batches,
     wait_for_fewer_hosts,
     wait_for_hosts,
 )
@@ -41,7 +42,7 @@ FOLDER = os.environ["HOME"]  # of this test
 IS_HURRIED = os.environ.get("HURRY") == "1"
 SAMPLE_S = 0.0 if IS_HURRIED else 0.008  # of waiting, as for storage
 SLOW_SAMPLE_S = 0.0 if IS_HURRIED else 0.2
-STEP_S = 0.02  # of a loop that waits for others, who begin late on a crowded machine
+STEP_S = 0.5  # of a loop that waits for others, who begin late on a crowded machine
 
 
 class Draws(Dataset):
@@ -193,7 +194,7 @@ class Epoch:
     def until_away(self, num):
         while num_away(self.iterator) is not None and num_away(self.iterator) < num:
             self.take(1)
-            time.sleep(STEP_S)
+            wait_for_batches(self.iterator, num, STEP_S)
 
     def pace(self, num_hosts, step_ms):
         while (places := num_places(self.iterator)) is not None and places != num_hosts:
