@@ -8,6 +8,7 @@ import functools
 import sys
 import sysconfig
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -164,7 +165,7 @@ def _handed_over(
     attempt: "Attempt | None", original: GetIterator, loader: Any, place: str, why: str
 ) -> Any:
     if attempt is not None and attempt.iterator is not None:
-        drawn_by(attempt.iterator).clear()
+        _drawn_of(attempt.iterator).clear()
     iterator = original(loader) if attempt is None else attempt.hand_over(original)
     _say_why(place, [why])
     if iterator.__dict__.get("_stoker_meter") is None:
@@ -177,6 +178,16 @@ def _handed_over(
             record = None
         _meter(iterator, record)
     return iterator
+
+
+def _drawn_of(iterator: Any) -> deque[int]:
+    """As `drawn_by`; where that fails, of nobody: then samples are not counted."""
+    try:
+        return drawn_by(iterator)
+    except Exception as error:
+        if speak.raised_by_handler(error):
+            raise
+        return deque()
 
 
 @contextlib.contextmanager
@@ -327,7 +338,7 @@ def next_index(original: Next) -> Next:
         try:
             drawn = self._stoker_drawn
         except AttributeError:
-            drawn = drawn_by(self)
+            drawn = _drawn_of(self)
         drawn.append(len(index) if type(index) is list else length_of(index, self._auto_collation))
         return index
 
@@ -337,7 +348,7 @@ def next_index(original: Next) -> Next:
 @stack.passed_over
 def _unmetered(original: Next, iterator: Any) -> Any:
     batch = original(iterator)
-    drawn = drawn_by(iterator)
+    drawn = _drawn_of(iterator)
     if drawn:
         drawn.popleft()
     return batch
@@ -575,6 +586,15 @@ def _looks_of(dataset: Any, batch_size: int | None, num_workers: int) -> tuple[o
 def place_of(frame: Any) -> str:
     """file:line of the first frame of the script's own: neither ours, torch's, of another installed
     package (tqdm, Lightning) nor Python's. Where there is none, the first that is not torch's."""
+    try:
+        return _place_of(frame)
+    except Exception as error:
+        if speak.raised_by_handler(error):
+            raise
+        return UNKNOWN_PLACE
+
+
+def _place_of(frame: Any) -> str:
     nearest = None
     while frame is not None:
         file = frame.f_code.co_filename

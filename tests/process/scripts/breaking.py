@@ -25,8 +25,10 @@ OURS = "stoker."
 THE_GUARD = {
     ("stoker.intercept.loader", name)
     for name in ("_tried", "_handed_over", "_left", "_asked", "_first_batch", "_made", "_meter",
-                 "_why_not", "_why_off", "_say_why", "_torchs", "meet", "place_of", "_follow", "_is_compared")
-} | {("stoker.intercept.run", "say_once"), ("stoker.speak", "say"), ("stoker.blame", "in_words"),
+                 "_why_not", "_why_off", "_say_why", "_torchs", "meet", "place_of", "_follow", "_is_compared",
+                 "_drawn_of")
+} | {("stoker.intercept.shuffle", "_guarded"), ("stoker.intercept.run", "say_once"),
+     ("stoker.speak", "say"), ("stoker.blame", "in_words"),
      ("stoker.blame", "is_scripts"), ("stoker.blame", "_is_ours"), ("stoker.blame", "_is_import")}  # fmt: skip
 
 

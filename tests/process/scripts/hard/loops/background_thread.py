@@ -23,4 +23,4 @@ for workers in (0, 2):
     while full.get() is not None:
         pass
     thread.join()
-    print(thread.is_alive(), threading.active_count())
+    print(thread.is_alive())  # torch's own thread may live a moment longer
