@@ -5,6 +5,7 @@ import json
 import pytest
 
 from stoker.plane.link import BEAT_S, Word
+from stoker.wire.marks import NOTHING
 from tests.process.job_data import Lists
 from tests.process.one_trainer import OneTrainer, one_trainer, packed
 
@@ -53,7 +54,7 @@ def test_a_slot_whose_worker_still_ends_gets_another_and_both_ends_are_told(trai
     trainer.until(lambda: all(host.words(Word.ENDED, lane) for lane in (2, 3, 4)))
     for lane in (2, 3, 4):
         (pid,) = host.words(Word.STARTED, lane)
-        assert json.loads(host.words(Word.ENDED, lane)[0]) == [int(pid), 0]
+        assert json.loads(host.words(Word.ENDED, lane)[0]) == [int(pid), 0, NOTHING]
 
 
 def test_a_slot_started_twice_at_once_runs_both(trainer, host):
