@@ -101,10 +101,11 @@ def ray_of(*cpus: int, **environ: str) -> Iterator[Nodes]:
             "TEMP": str(home / "r"),
             "PORT": str(made.port),
             "CLIENT_PORT": str(free_port()),
-            # Ray takes 16 s to call a node dead by default
+            # Ray takes 16 s to call a node dead by default; with 1 s an answer on a crowded machine
+            # it had called living ones so
             "RAY_health_check_initial_delay_ms": "500",
             "RAY_health_check_period_ms": "500",
-            "RAY_health_check_timeout_ms": "1000",
+            "RAY_health_check_timeout_ms": "4000",
             "RAY_health_check_failure_threshold": "3",
         }
         | environ
