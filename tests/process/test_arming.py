@@ -96,21 +96,30 @@ def test_a_process_that_never_imports_torch_loads_next_to_nothing():
 NUM_TRIES = 50  # a cost is what the least disturbed try pays, and the machine may be crowded
 
 
-def import_cost_us():
+def import_costs_us(*, yardstick):
+    """What Python itself counts for our modules, and in the same process for the yardstick's."""
     told = subprocess.run(
-        [sys.executable, "-X", "importtime", "-c", "pass"],
+        [sys.executable, "-X", "importtime", "-c", f"import {', '.join(yardstick)}"],
         env=ENVIRON | {"STOKER_RUN": "1"}, capture_output=True, text=True, check=True,
     ).stderr  # fmt: skip
-    lines = [line.removeprefix("import time:").split("|") for line in told.splitlines()]
-    return sum(int(own) for own, _, name in lines[1:] if name.strip().startswith("stoker"))
+    lines = [line.removeprefix("import time:").split("|") for line in told.splitlines()[1:]]
+    costs_us = [(name.strip().split(".")[0], int(own)) for own, _, name in lines]
+    return [
+        sum(own for package, own in costs_us if package in packages)
+        for packages in (("stoker",), yardstick)
+    ]
 
 
 @pytest.mark.xdist_group("timed")
-def test_a_process_that_never_imports_torch_pays_a_millisecond_at_most():
-    costs_us = [import_cost_us()]
-    while min(costs_us) > 1000 and len(costs_us) < NUM_TRIES:
-        costs_us.append(import_cost_us())
-    assert 0 < min(costs_us) <= 1000, costs_us
+def test_a_process_that_never_imports_torch_pays_less_than_a_third_of_importing_json_and_argparse():
+    """Which is about a millisecond; they take four to six, as fast as the machine is just now."""
+    costs_us = []
+    while len(costs_us) < NUM_TRIES:
+        ours_us, theirs_us = import_costs_us(yardstick=("json", "argparse"))
+        costs_us.append((ours_us, theirs_us))
+        if 0 < ours_us < theirs_us / 3:
+            return
+    raise AssertionError(costs_us)
 
 
 def run_s(command):
