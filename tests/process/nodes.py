@@ -107,6 +107,8 @@ def ray_of(*cpus: int, **environ: str) -> Iterator[Nodes]:
             "RAY_health_check_period_ms": "500",
             "RAY_health_check_timeout_ms": "4000",
             "RAY_health_check_failure_threshold": "3",
+            # Ray's workers have 15: beside other tests, hosts had a tenth of a CPU between them
+            "RAY_worker_niceness": "0",
         }
         | environ
     )
