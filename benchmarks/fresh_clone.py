@@ -2,8 +2,9 @@
 
 `--what demo`: scripts/demo in a clone of the last commit, with an empty HOME; what pip takes to
 install torch alone, in the same way, is measured before and taken off. Prints beyond_torch_s.
-`--what test|full`: scripts/setup and then scripts/test, as CI would. Prints setup_min and test_min.
-Not a plain script; there is one side only. A script that fails is not measured.
+`--what test|full`: scripts/setup and then scripts/test, as CI would. Prints setup_min, test_min, and
+which tests failed: num_failed, failed.
+Not a plain script; there is one side only. A script that fails otherwise is not measured.
 """
 
 import argparse
@@ -17,21 +18,25 @@ from pathlib import Path
 from one_side import print_line
 
 ROOT = Path(__file__).resolve().parents[1]
+TESTS_FAILED = 1  # pytest's exit code
 NOT_OURS = ("PYTHON", "VIRTUAL_ENV", "STOKER_", "OMP_", "PYTEST_")
 
 
-def timed(*command: str | Path, cwd: Path, home: Path) -> float:
-    """Seconds that a command takes; exits with its last words if it fails."""
+def timed(
+    *command: str | Path, cwd: Path, home: Path, may_end_with: int = 0
+) -> tuple[float, list[str]]:
+    """Seconds that a command takes, and what it printed; exits with its last words if it fails."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(NOT_OURS)}
     start_s = time.perf_counter()
     done = subprocess.run(
         [str(word) for word in command], cwd=cwd, env=kept | {"HOME": str(home)},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
-    if done.returncode != 0:
-        last = "\n".join(done.stdout.splitlines()[-30:])
+    lines = done.stdout.splitlines()
+    if done.returncode not in (0, may_end_with):
+        last = "\n".join(lines[-30:])
         sys.exit(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{last}")
-    return time.perf_counter() - start_s
+    return time.perf_counter() - start_s, lines
 
 
 def torch_alone_s(folder: Path, home: Path) -> float:
@@ -39,10 +44,10 @@ def torch_alone_s(folder: Path, home: Path) -> float:
     timed("python3", "-m", "venv", folder / "torch", cwd=folder, home=home)
     pinned = ("-c", ROOT / "scripts" / "constraints.txt")
     pip = (folder / "torch" / "bin" / "python", "-m", "pip", "install", "-q")
-    return timed(*pip, *pinned, "torch", cwd=folder, home=home)
+    return timed(*pip, *pinned, "torch", cwd=folder, home=home)[0]
 
 
-def measured(what: str, folder: Path, words: list[str]) -> dict[str, float]:
+def measured(what: str, folder: Path, words: list[str]) -> dict[str, object]:
     def home(name: str) -> Path:
         made = folder / name
         made.mkdir()
@@ -52,14 +57,16 @@ def measured(what: str, folder: Path, words: list[str]) -> dict[str, float]:
     subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
     if what == "demo":
         torch_s = torch_alone_s(folder, home("home-torch"))
-        all_s = timed(clone / "scripts" / "demo", *words, cwd=clone, home=home("home"))
+        all_s, _ = timed(clone / "scripts" / "demo", *words, cwd=clone, home=home("home"))
         return {"all_s": all_s, "torch_s": torch_s, "beyond_torch_s": all_s - torch_s}
     users = home("home")
-    setup_s = timed(clone / "scripts" / "setup", what, cwd=clone, home=users)
-    tier = ["--full"] if what == "full" else []
-    test_s = timed(clone / "scripts" / "test", *tier, *words, cwd=clone, home=users)
+    setup_s, _ = timed(clone / "scripts" / "setup", what, cwd=clone, home=users)
+    test = [clone / "scripts" / "test", *(["--full"] if what == "full" else []), *words]
+    test_s, lines = timed(*test, cwd=clone, home=users, may_end_with=TESTS_FAILED)
+    failed = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
     minutes = {"setup_min": setup_s / 60, "test_min": test_s / 60}
-    return minutes | {"both_min": sum(minutes.values())}
+    told = {"num_failed": len(failed), "failed": failed, "pytest": lines[-1]}
+    return minutes | {"both_min": sum(minutes.values())} | told
 
 
 def main() -> None:
