@@ -77,7 +77,13 @@ class Trainer:
     def order(self, words: str) -> str:
         self.running.say(words)
         order, name = words.split()[:2]
-        return self.running.wait_for(f"{order} {name}")
+        said = self.running.wait_for(f"{order} {name}")
+        assert not (said and order in ("hosts", "fewer")), (
+            words,
+            said,
+            self.running.read("stderr"),
+        )
+        return said
 
     def open(self, *names: str, num_hosts: int = NUM_HOSTS) -> None:
         for name in names:

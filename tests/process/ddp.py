@@ -15,15 +15,14 @@ class Ran:
     """What one run's ranks saved: case -> rank -> gradients of each step."""
 
     def __init__(
-        self, folder: Path, flags: list[str] | None, cases: list[str], home: Path, **more: str
+        self, folder: Path, flags: list[str] | None, cases: list[str], **more: str
     ) -> None:
         folder.mkdir()
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={NUM_RANKS}"]
         command = [sys.executable, *torchrun, "ddp_cases.py", str(folder), *cases]
         report = f"--report-json={folder / 'report.json'}"
         prefix = [] if flags is None else under_stoker(report, *flags, quiet=False)
-        # Compiled once, not in each test's own home.
-        environ = {"XDG_CACHE_HOME": str(home), "OMP_NUM_THREADS": "1", "TELL_FD": ""} | more
+        environ = {"OMP_NUM_THREADS": "1", "TELL_FD": ""} | more
         self.finished: Finished = finished([*prefix, *command], folder / "at", environ=environ)
         assert self.finished.returncode == 0, self.finished.stderr
         assert self.finished.leftovers == {}

@@ -46,13 +46,13 @@ def played(request):
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory, kernels, played):
+def plain(tmp_path_factory, played):
     names = played(*OURS, *THEIRS, *MORE, *LONG)
-    return Ran(tmp_path_factory.mktemp("plain") / "run", None, names, kernels)
+    return Ran(tmp_path_factory.mktemp("plain") / "run", None, names)
 
 
 @pytest.fixture(scope="module", params=["own thread", "on stream"])
-def close(request, tmp_path_factory, kernels, played):
+def close(request, tmp_path_factory, played):
     """Our exchange, of every parameter, in floats that are near enough to compare all steps.
 
     On stream: as on an accelerator, from the hook's own thread.
@@ -60,7 +60,7 @@ def close(request, tmp_path_factory, kernels, played):
     flags = ["--gradients=bf16", "--gradient-codes=*=bf16,head.wieght=8bit"]
     more = {"ON_STREAM": "1"} if request.param == "on stream" else {}
     names = played(*OURS, *MORE)
-    ran = Ran(tmp_path_factory.mktemp("close") / "run", flags, names, kernels, **more)
+    ran = Ran(tmp_path_factory.mktemp("close") / "run", flags, names, **more)
     told = [json.loads(file.read_text())["gradients"] for file in ran.folder.glob("report.*.json")]
     assert len(told) == NUM_RANKS
     assert all(each["wire_nbytes"] < 0.8 * each["raw_nbytes"] for each in told)
@@ -68,21 +68,21 @@ def close(request, tmp_path_factory, kernels, played):
 
 
 @pytest.fixture(scope="module")
-def coded(tmp_path_factory, kernels, played):
+def coded(tmp_path_factory, played):
     names = played(*OURS, *THEIRS, *MORE)
-    return Ran(tmp_path_factory.mktemp("coded") / "run", ["--gradients=4bit"], names, kernels)
+    return Ran(tmp_path_factory.mktemp("coded") / "run", ["--gradients=4bit"], names)
 
 
 @pytest.fixture(scope="module")
-def long(tmp_path_factory, kernels):
-    return Ran(tmp_path_factory.mktemp("long") / "run", ["--gradients=4bit"], LONG, kernels)
+def long(tmp_path_factory):
+    return Ran(tmp_path_factory.mktemp("long") / "run", ["--gradients=4bit"], LONG)
 
 
 @pytest.fixture(scope="module")
-def untouched(tmp_path_factory, kernels, played):
+def untouched(tmp_path_factory, played):
     """Under stoker, without the flag."""
     names = played(*OURS, *THEIRS, *MORE, *LONG)
-    return Ran(tmp_path_factory.mktemp("untouched") / "run", [], names, kernels)
+    return Ran(tmp_path_factory.mktemp("untouched") / "run", [], names)
 
 
 def same(a, b):
@@ -214,7 +214,6 @@ def test_a_trial_ends_with_one_line(coded):
 def by_hand(
     folder: Path,
     flags: list[list[str] | None],
-    kernels: Path,
     num_steps: int,
     die: tuple[int, int] = (-1, -1),
 ):
@@ -223,8 +222,8 @@ def by_hand(
     with contextlib.ExitStack() as stack:
         ranks = []
         for rank, own in enumerate(flags):
-            environ = {"RANK": str(rank), "WORLD_SIZE": str(len(flags)), "MASTER_PORT": port}
-            environ |= {"MASTER_ADDR": "127.0.0.1", "XDG_CACHE_HOME": str(kernels)}
+            environ = {"RANK": str(rank), "WORLD_SIZE": str(len(flags))}
+            environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
             prefix = [] if own is None else under_stoker(*own, quiet=False)
             dies_at = die[1] if rank == die[0] else -1
             command = [*prefix, sys.executable, "ddp_forever.py", str(num_steps), str(dies_at)]
@@ -235,8 +234,8 @@ def by_hand(
 @pytest.mark.few(1)
 @pytest.mark.parametrize("step", [0, 5], ids=["before the first backward", "later"])
 @pytest.mark.parametrize("flags", [None, ["--gradients=4bit"]], ids=["plain", "ours"])
-def test_where_a_rank_is_killed_the_others_fail_as_under_plain_ddp(tmp_path, kernels, flags, step):
-    with by_hand(tmp_path, [flags] * 3, kernels, 1_000_000, die=(1, step)) as ranks:
+def test_where_a_rank_is_killed_the_others_fail_as_under_plain_ddp(tmp_path, flags, step):
+    with by_hand(tmp_path, [flags] * 3, 1_000_000, die=(1, step)) as ranks:
         for each in (ranks[0], ranks[2]):
             assert each.wait_for("failed") == "RuntimeError"
             ended = each.finish()
@@ -250,10 +249,10 @@ def test_where_a_rank_is_killed_the_others_fail_as_under_plain_ddp(tmp_path, ker
     [None, ["--gradients=4bit", "--gradient-codes=*=bf16"]],
     ids=["plain python", "other codes"],
 )
-def test_ranks_that_do_not_all_say_the_same_are_left_to_ddp(tmp_path, kernels, others):
-    with by_hand(tmp_path / "plain", [None] * 3, kernels, 3) as ranks:
+def test_ranks_that_do_not_all_say_the_same_are_left_to_ddp(tmp_path, others):
+    with by_hand(tmp_path / "plain", [None] * 3, 3) as ranks:
         expected = [each.wait_for("ends") for each in ranks]
-    with by_hand(tmp_path / "ours", [["--gradients=4bit"]] * 2 + [others], kernels, 3) as ranks:
+    with by_hand(tmp_path / "ours", [["--gradients=4bit"]] * 2 + [others], 3) as ranks:
         assert [each.wait_for("ends") for each in ranks] == expected
         said = ranks[0].finish().stderr
         assert "left to DDP: ranks 2 of its group run without it" in said

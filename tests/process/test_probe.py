@@ -3,7 +3,6 @@
 import re
 import signal
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -18,8 +17,8 @@ def probing(*flags):
 
 
 @pytest.fixture(scope="module")
-def environ(kernels):
-    return {"XDG_CACHE_HOME": str(kernels), "OMP_NUM_THREADS": "1"}
+def environ():
+    return {"OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture
@@ -101,15 +100,14 @@ def test_wrong_flags_are_told(tmp_path, words, text):
 
 
 @pytest.mark.full
-def test_while_it_is_watched_gradients_are_ddps_own_to_the_bit(tmp_path_factory, environ):
+def test_while_it_is_watched_gradients_are_ddps_own_to_the_bit(tmp_path_factory):
     """Run to its end, which the command would prevent."""
     tmp_path = tmp_path_factory.mktemp("watched")  # torch's workers have sockets below it
-    cache = Path(environ["XDG_CACHE_HOME"])
-    plain = Ran(tmp_path / "plain", None, ["from_a_loader"], cache)
+    plain = Ran(tmp_path / "plain", None, ["from_a_loader"])
     folder = tmp_path / "probe"
     folder.mkdir()
     more = {"STOKER_RUN": "1", "STOKER_OFF": "1", "STOKER_PROBE": str(folder)}
-    watched = Ran(tmp_path / "watched", None, ["from_a_loader"], cache, **more)
+    watched = Ran(tmp_path / "watched", None, ["from_a_loader"], **more)
     assert (folder / "probed.json").exists()
     for theirs, ours in zip(
         plain.saved("from_a_loader"), watched.saved("from_a_loader"), strict=True

@@ -72,6 +72,7 @@ class Host:
         self._link = link
         self._arena_nbytes = arena_nbytes
         self._encoder = encoder
+        self._may_code = False  # before the trainer can decode, it would wait for its compiler
         self._manifests: dict[int, Manifest] = {}
         self._guests: dict[int, Guest] = {}
         self._is_ready: set[int] = set()
@@ -185,6 +186,10 @@ class Host:
                 lane.outlet.channel.finish()
             case Word.SIGNAL if lane is not None:
                 self._guests[lane.job].template.signal(message.lane, int(bytes(message.head)))
+            case Word.DECODES:
+                self._may_code = True
+                for each in self._lanes.values():
+                    each.outlet.encoder = self._encoder
 
     def _ask(self, number: int, digests: list[str]) -> None:
         self._say(Word.WANT, number, json.dumps(digests).encode())
@@ -266,7 +271,8 @@ class Host:
         except OSError:  # no memory, or no file descriptors
             self._say(Word.ENDED, number, json.dumps((-1, 1, NOTHING)).encode())
             return
-        outlet = Outlet(number, channel, arena, self._link, self._encoder)
+        encoder = self._encoder if self._may_code else None
+        outlet = Outlet(number, channel, arena, self._link, encoder)
         lane = self._lanes[number] = _Lane(outlet, job, marks)
         self._watch.add(channel.fileno(), functools.partial(self._pump, lane))
 

@@ -24,7 +24,6 @@ from stoker.plane.auth import (
     why_unlike,
 )
 from stoker.plane.tls import make_certificate, receive_cost, server_context
-from stoker.wire.lossless import warm
 
 HANDSHAKE_S = 5.0
 MAX_STRANGERS = 64  # peers that are shaking hands
@@ -72,12 +71,10 @@ class Door:
         listening = socket.create_server((bound, 0), family=family, backlog=128)
         listening.setblocking(False)
         certificate = ""
-        if not bound.startswith("127."):
-            threading.Thread(target=warm, daemon=True).start()  # before the first coded batch
-            if not self._settings["no_tls"]:
-                certificate, key = make_certificate()
-                self._context = server_context(certificate, key)
-                self._tls_cost = receive_cost(certificate, self._context)
+        if not bound.startswith("127.") and not self._settings["no_tls"]:
+            certificate, key = make_certificate()
+            self._context = server_context(certificate, key)
+            self._tls_cost = receive_cost(certificate, self._context)
         self._listening = listening
         way = Pass(dialled, listening.getsockname()[1], self._token, certificate)
         seed = os.environ.get("PYTHONHASHSEED")  # the trainer's: sets shall have its order

@@ -62,6 +62,7 @@ class Word(IntEnum):
         12  # host -> trainer: the worker closed its end; head holds (pid, exit code, task begun)
     )
     TEXT = 13  # host -> trainer: head was printed by dataset code; lane: 1 on stdout, 2 on stderr
+    DECODES = 14  # trainer -> host: its decoders are loaded; before that no part is to be coded
 
 
 class Garbled(ConnectionLost):

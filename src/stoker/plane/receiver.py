@@ -5,7 +5,8 @@
 Promise: the training process pays neither for sockets between machines nor for Ray's threads. Ends
 when the trainer does, in any way, and everything that it asked the cluster for ends with it.
 Threads: "plane" owns every socket but those of peers that have not proved the token yet, which are
-each a thread's own; the main thread owns the engine. Shared: `_inbox`, and what is printed.
+each a thread's own; the main thread owns the engine; one loads decoders, which may take longer than
+a receiver may be silent, and ends. Shared: `_inbox`, and what is printed.
 """
 
 import functools
@@ -30,6 +31,7 @@ from stoker.plane.link import BEAT_S, LOST_S, Link, Message, Word
 from stoker.plane.printed import STDERR, STDOUT, Printer
 from stoker.plane.relay import Inlet
 from stoker.wire.channel import Channel, ConnectionLost
+from stoker.wire.lossless import warm
 from stoker.wire.slabs import Arena
 from stoker.wire.watch import Watch
 
@@ -101,6 +103,7 @@ class Receiver:
         self._worked_s = now_s()
         self._is_idle = False
         self._is_full = False  # no connection can be taken in for the moment
+        self._decodes = False  # the decoders are loaded
 
     def serve_and_exit(self) -> NoReturn:
         """The whole process ends with this thread: without it the engine's hosts serve nobody."""
@@ -219,6 +222,8 @@ class Receiver:
             dialled = engine.address_of_trainer() if bound in ANYWHERE else bound
             way = self._door.open(bound, dialled)
             self._post(lambda: self._watch.add(self._door.fileno(), self._accept))
+            if not dialled.startswith("127."):  # see host.py, `run`
+                threading.Thread(target=self._load_decoders, daemon=True).start()
             self._post(lambda: self._connected(engine))
             engine.run(
                 way,
@@ -228,6 +233,15 @@ class Receiver:
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             self._post(lambda: self._say("engine", text))
+
+    def _load_decoders(self) -> None:
+        """Seconds, where they are compiled first; on a busy machine ten times that."""
+        try:
+            warm()
+        except Exception as error:  # whatever numba finds wrong here
+            self._note(f"batches travel as they are: {type(error).__name__}: {error}")
+        else:
+            self._post(self._may_be_coded)
 
     def _note(self, text: str) -> None:
         """What the engine has the user told."""
@@ -246,11 +260,18 @@ class Receiver:
         link.room = lambda message: self._room(host, message)
         self._hosts[link.fileno()] = host
         self._watch.add(link.fileno(), lambda: self._hear_host(host))
+        if self._decodes:
+            link.send(Word.DECODES)
         for job in self._jobs.values():
             if job.manifest:
                 link.send(Word.JOB, job.number, job.manifest)
         self._say("joined", host.name, now_s())
         self._hear_host(host)  # TLS may have read ahead
+
+    def _may_be_coded(self) -> None:
+        self._decodes = True
+        for host in self._hosts.values():
+            host.link.send(Word.DECODES)
 
     def _room(self, host: _Host, message: Message) -> Any:
         lane = host.lanes.get(message.lane)

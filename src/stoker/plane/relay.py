@@ -54,7 +54,7 @@ class _Part(NamedTuple):
 class Outlet:
     """The worker's side: `pump` when its socket is readable, `deliver` what the link brings.
 
-    encoder: of the link; None: parts travel as they are.
+    encoder: of the link; None: parts travel as they are. May be set later.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Outlet:
         self.channel = channel
         self._arena = arena
         self._link = link
-        self._encoder = encoder
+        self.encoder = encoder
 
     def pump(self) -> None:
         """Send on all that the worker has said. Raises ConnectionLost when it has left."""
@@ -105,10 +105,10 @@ class Outlet:
     def _part(self, offset: int, nbytes: int, shape: Shape | None) -> "_Outgoing":
         """Raw, or coded where that gains."""
         view = self._arena.view(offset, nbytes)
-        shown = _as_array(view, shape) if self._encoder is not None and shape is not None else None
+        shown = _as_array(view, shape) if self.encoder is not None and shape is not None else None
         coded = None
-        if self._encoder is not None and shown is not None:
-            coded = self._encoder.encode(shown, self._link.nbytes_per_s())
+        if self.encoder is not None and shown is not None:
+            coded = self.encoder.encode(shown, self._link.nbytes_per_s())
         if coded is None:
             return _Outgoing(RAW, b"", [view], nbytes)
         pieces = [memoryview(part).cast("B") for part in coded.parts]

@@ -2,7 +2,7 @@
 
 import os
 
-PATIENCE_S = 60.0
+PATIENCE_S = 100.0  # less than what a test waits for a line
 
 
 def tell(line):
@@ -10,25 +10,32 @@ def tell(line):
 
 
 def wait_for_hosts(iterator, num_hosts):
-    """Until so many hosts have unpacked the loader's job; its chains go there if they can."""
+    """Until so many hosts have unpacked the loader's job; its chains go there if they can. Returns
+    what is wrong."""
     driver = getattr(iterator, "_driver", None)
     if driver is not None and num_hosts:
         away = driver._helpers.away
-        _wait(driver, lambda: away.num_places >= num_hosts or bool(away.cannot))
+        return _wait(driver, lambda: away.num_places >= num_hosts or bool(away.cannot))
+    return ""
 
 
 def wait_for_fewer_hosts(iterator, num_hosts):
-    """Until no more than so many have it."""
+    """Until no more than so many have it. Returns what is wrong."""
     driver = getattr(iterator, "_driver", None)
     if driver is not None:
-        _wait(driver, lambda: driver._helpers.away.num_places <= num_hosts)
+        return _wait(driver, lambda: driver._helpers.away.num_places <= num_hosts)
+    return ""
 
 
 def _wait(driver, is_met):
     from stoker.clock import Deadline
 
-    driver._helpers._fleet.wait(is_met, Deadline(PATIENCE_S))
+    fleet = driver._helpers._fleet
+    fleet.wait(is_met, Deadline(PATIENCE_S))
     driver._hear_helpers()
+    if is_met() or fleet.is_gone:
+        return ""
+    return f"{driver._helpers.away.num_places} after {PATIENCE_S:.0f} s, of {fleet.num_hosts} hosts"
 
 
 def wait_for_batches(iterator, num, within_s):

@@ -224,9 +224,9 @@ for line in sys.stdin:
     if order == "open":
         epochs[name] = Epoch(rest[0], *numbers)
     elif order == "hosts":
-        wait_for_hosts(epochs[name].iterator, *numbers)
+        said = wait_for_hosts(epochs[name].iterator, *numbers)
     elif order == "fewer":
-        wait_for_fewer_hosts(epochs[name].iterator, *numbers)
+        said = wait_for_fewer_hosts(epochs[name].iterator, *numbers)
     elif order == "drop":
         del epochs[name]
     else:

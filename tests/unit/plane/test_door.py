@@ -35,11 +35,8 @@ class Owner:
 
 
 @pytest.mark.parametrize("no_tls", [True, False], ids=["plain", "TLS"])
-def test_a_host_is_let_in_while_silent_strangers_hold_all_places(
-    no_tls: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_is_let_in_while_silent_strangers_hold_all_places(no_tls: bool) -> None:
     """They are not waited for: all but those that gave way still hold theirs when it is in."""
-    monkeypatch.setattr("stoker.plane.door.warm", lambda: None)  # compiles, in a thread that stays
     owner = Owner(no_tls)
     said = owner.door.open("127.0.0.2" if no_tls else "localhost", "localhost")
     address = ("127.0.0.2" if no_tls else "127.0.0.1", said["port"])
