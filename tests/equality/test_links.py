@@ -7,16 +7,16 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-import torch
 from benchmarks import behind_link
 from benchmarks.behind_link import END, HERE, beyond, do, held_to
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from stoker.clock import Deadline
 from stoker.cluster.processes import HOST
 from stoker.intercept import run
 from stoker.plane.fleet import Fleet
 from tests.equality.fleets import SETTINGS, fleet_of
+from tests.equality.images import Images
 from tests.equality.sides import both
 from tests.needs import NEEDS_NAMESPACES
 
@@ -41,20 +41,6 @@ def link() -> Iterator[None]:
 def fleet(link: None) -> Iterator[Fleet]:
     """In place of the folder's own: its hosts are behind the link."""
     yield from fleet_of(SETTINGS["cluster"], bind=HERE, host=beyond(HOST_WORDS))
-
-
-class Images(Dataset):
-    """Normalised, so that they can be coded; cropped at random, so that chains draw."""
-
-    def __init__(self, num_samples: int) -> None:
-        self.num_samples = num_samples
-
-    def __len__(self) -> int:
-        return self.num_samples
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        pixels = torch.randint(0, 256, (3, 96, 96))
-        return (pixels / 255 - 0.45) / 0.225, index
 
 
 def loader(num_samples: int = 160):

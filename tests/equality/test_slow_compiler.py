@@ -18,8 +18,8 @@ from stoker.clock import Deadline
 from stoker.cluster.processes import HOST
 from stoker.plane.fleet import Fleet
 from tests.equality.fleets import SETTINGS, fleet_of
+from tests.equality.images import Images
 from tests.equality.sides import both
-from tests.equality.test_links import Images
 from tests.needs import NEEDS_NAMESPACES
 
 PATIENCE_S = 60.0
