@@ -107,11 +107,16 @@ def descendants(pid: int | None = None) -> frozenset[int]:
         for task in _listdir(f"/proc/{parent}/task"):
             for child in map(int, _read(f"/proc/{parent}/task/{task}/children").split()):
                 what = _read(f"/proc/{child}/cmdline")  # empty: of a zombie
-                of_ray = (is_rays or "bare-hosts.sh" in what) and "stoker.host" not in what
+                of_ray = (is_rays or starts_ray(what)) and "stoker.host" not in what
                 todo.append((child, of_ray))
                 if not of_ray and "resource_tracker" not in what:
                     found.add(child)
     return frozenset(found)
+
+
+def starts_ray(cmdline: str) -> bool:
+    """deploy/bare-hosts.sh, or what it becomes."""
+    return "bare-hosts.sh" in cmdline or "/bin/ray\0start\0" in cmdline
 
 
 def templates() -> list[int]:
