@@ -3,7 +3,7 @@
 `--what demo`: scripts/demo in a clone of the last commit, with an empty HOME; what pip takes to
 install torch alone, in the same way, is measured before and taken off. Prints beyond_torch_s.
 `--what test|full`: scripts/setup and then scripts/test, as CI would. Prints setup_min, test_min, and
-which tests failed: num_failed, failed.
+which tests failed: num_failed, failed; all that they printed is kept in the folder for temporary files.
 Not a plain script; there is one side only. A script that fails otherwise is not measured.
 """
 
@@ -63,6 +63,8 @@ def measured(what: str, folder: Path, words: list[str]) -> dict[str, object]:
     setup_s, _ = timed(clone / "scripts" / "setup", what, cwd=clone, home=users)
     test = [clone / "scripts" / "test", *(["--full"] if what == "full" else []), *words]
     test_s, lines = timed(*test, cwd=clone, home=users, may_end_with=TESTS_FAILED)
+    log = Path(tempfile.gettempdir(), f"stoker-fresh-clone-{what}.log")
+    log.write_text("\n".join(lines))
     failed = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
     minutes = {"setup_min": setup_s / 60, "test_min": test_s / 60}
     told = {"num_failed": len(failed), "failed": failed, "pytest": lines[-1]}
