@@ -28,6 +28,7 @@ from tests.equality.sides import QUIET, both, installed
 
 GLOBAL_RNG = np.random.default_rng(17)
 COUNTER = itertools.count()
+KILLED: set[int] = set()
 
 
 class ClassState(Samples):
@@ -211,7 +212,13 @@ def test_large_batches_survive_deaths(tmp_path, kind):
 
 
 def kill(worker):
-    os.kill(worker.pid, signal.SIGKILL)
+    """A batch may be there before its worker's death is noticed: then the pid is still the one that
+    was killed before, and its process is gone (torch's would be a zombie until then)."""
+    try:
+        os.kill(worker.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        assert worker.pid in KILLED
+    KILLED.add(worker.pid)
 
 
 @pytest.mark.here  # a pid of another machine is nothing to kill

@@ -6,6 +6,7 @@ How much later its command ends is measured: benchmarks, `nothing-to-gain`.
 import sys
 from pathlib import Path
 
+from stoker.spare.evidence import TOO_LITTLE
 from tests.process.harness import finished, under_stoker
 
 COSTLY = (
@@ -28,10 +29,9 @@ def test_loaders_with_nothing_to_gain_import_nothing_that_makes_batches_elsewher
     assert "stoker.spare.first" in imported
     assert [name for name in imported if name.startswith(COSTLY)] == []
     assert run.report is not None
-    assert [
+    short, nothing, little = (
         loader["reasons"][0].removeprefix("num_workers=0: ") for loader in run.report["loaders"]
-    ] == [
-        "a batch takes less than handing it over",
-        "there is nothing to gain",
-        "too little of the epoch is left to gain from",
-    ]
+    )
+    # On a machine with much else to do no batch of the first loader is short by the clock.
+    assert short in ("a batch takes less than handing it over", TOO_LITTLE)
+    assert (nothing, little) == ("there is nothing to gain", TOO_LITTLE)
