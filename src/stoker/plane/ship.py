@@ -220,6 +220,8 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
             return _shown(value, shown)
         if kind is mmap.mmap:
             return _mapping, (_file_of(value), value.tell())
+        if kind is types.CodeType:
+            return _code, (*self.dispatch_table[kind](value), value.co_filename)
         if isinstance(value, type) and value.__module__ == "__main__":
             self.main_classes.append(value)
         return super().reducer_override(value)
@@ -257,6 +259,12 @@ def _tensor(
     storage: torch.UntypedStorage, dtype: torch.dtype, offset: int, size: Any, stride: Any
 ) -> torch.Tensor:
     return torch.empty(0, dtype=dtype, device="cpu").set_(storage, offset, size, stride)
+
+
+def _code(make: Any, parts: tuple[Any, ...], file: str) -> types.CodeType:
+    """Tracebacks and warnings name the script's file: cloudpickle 3.1.3 forgets it."""
+    made: types.CodeType = make(*parts)
+    return made.replace(co_filename=file)
 
 
 # Mapped files travel by name: a host maps its own, if that is the same file.

@@ -249,6 +249,20 @@ def test_a_mapping_that_may_be_written_stays(file, mode):
     assert "a mapped file that may be written" in said
 
 
+def test_functions_by_value_name_their_file():
+    """For tracebacks: cloudpickle 3.1.3 has "<dynamic-code>" in its place."""
+
+    def made_here():
+        return [None, lambda: 1 / 0]
+
+    there = there_and_back(made_here)
+    with pytest.raises(ZeroDivisionError) as raised:
+        there()[1]()
+    inner = raised.traceback[-1].frame.code.raw
+    assert there.__code__ == made_here.__code__
+    assert inner.co_filename == there.__code__.co_filename == __file__
+
+
 def test_a_job_larger_than_half_of_what_is_free_stays(monkeypatch):
     monkeypatch.setattr(ship, "available_nbytes", lambda: 1 << 30)
     dataset = Samples(labels=np.zeros(10), images=torch.zeros(1 << 28, dtype=torch.uint8).repeat(3))
