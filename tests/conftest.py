@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+import stoker.at_fork  # noqa: F401  # as arming does, before the heap is frozen
 from tests import heap, tiers
 
 

@@ -4,6 +4,7 @@ Promise: an error is the script's if code of its own, or of a package that it us
 is ours if only stoker, torch and the standard library were.
 """
 
+import functools
 import sysconfig
 import traceback
 from types import FrameType
@@ -11,7 +12,7 @@ from typing import Any
 
 from stoker import speak
 
-_OURS = ("stoker", "torch", "torchdata")
+OURS = ("stoker", "torch", "torchdata")  # packages
 _STDLIB = sysconfig.get_path("stdlib") + "/"
 _SITES = ("/site-packages/", "/dist-packages/")
 # Functions of import finders and loaders. Source: importlib.abc
@@ -42,12 +43,18 @@ def _is_import(frame: FrameType) -> bool:
 
 def _is_ours(frame: FrameType) -> bool:
     name: Any = frame.f_globals.get("__name__")
-    if isinstance(name, str) and name.partition(".")[0] in _OURS:
+    if isinstance(name, str) and name.partition(".")[0] in OURS:
         return True
     file = frame.f_code.co_filename
     if file.startswith("<frozen ") or str(name).startswith("namedtuple_"):
         return True
     return file.startswith(_STDLIB) and not any(site in file for site in _SITES)
+
+
+@functools.cache
+def is_installed(file: str) -> bool:
+    """Whether code is of the standard library or an installed package, and so not the script's."""
+    return file.startswith((_STDLIB, "<frozen ")) or any(site in file for site in _SITES)
 
 
 def in_words(error: BaseException) -> str:

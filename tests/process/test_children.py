@@ -51,6 +51,22 @@ def test_hooks_that_wait_for_a_thread_of_the_script_run_as_under_torch(tmp_path)
     assert (plain.stderr, ours.stderr) == ("done\n", "done\n")
 
 
+def test_without_workers_at_fork_functions_of_the_script_never_run(tmp_path):
+    """One prints, one waits for ever in a forked process."""
+    plain, ours = plain_and_ours([sys.executable, "hooks_alone.py"], tmp_path)
+    assert (ours.stdout, ours.returncode) == (plain.stdout, 0), ours.stderr
+    (loader,) = ours.report["loaders"]
+    assert "at-fork functions" in loader["reasons"][0]
+
+
+@pytest.mark.full  # it waits for 20 s
+def test_at_fork_functions_of_a_package_that_wait_for_ever_leave_the_loader_to_torch(tmp_path):
+    plain, ours = plain_and_ours([sys.executable, "hooks_alone.py", "package"], tmp_path)
+    assert (ours.stdout, ours.returncode) == (plain.stdout, 0), ours.stderr
+    (loader,) = ours.report["loaders"]
+    assert "an at-fork function does not return" in loader["reasons"][0]
+
+
 @pytest.mark.full  # it takes its time: whoever reaps must have had a second
 def test_where_pid_1_reaps_nobody_zombies_do_not_grow_with_the_epochs(tmp_path):
     if not may_unshare():

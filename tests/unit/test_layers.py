@@ -52,6 +52,7 @@ EVERYBODY_MAY = {
     "blame",
     "descriptors",
     "orphans",
+    "at_fork",
     "bars",
     "speak",
     "stack",

@@ -25,7 +25,6 @@ import socket
 import struct
 import sys
 import traceback
-from collections import deque
 from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -43,7 +42,10 @@ _PR_SET_PDEATHSIG = 1
 # A worker whose trainer is gone may finish its sample; all is over within 2 s.
 ORPHAN_GRACE_S = 0.5
 TERM_GRACE_S = 0.5
-REAPED_S = 1.0  # what PID 1 may take to reap a template
+# What the process between may take for at-fork functions of packages, which may wait for a thread
+# that it does not have. It forks once: 0.1 s with a list of 8M pairs (decision 020).
+BETWEEN_S = 20.0
+REAPED_S = 5.0  # what PID 1 may take to reap a template; some look every two seconds
 HELLO_S = 5.0  # what a template may take to tell its pid
 LOOK_MS = 50  # how often workers are looked at where the system refuses pidfds
 
@@ -236,8 +238,8 @@ class Template:
             _leaving.discard(self)
             if self._is_child:
                 _reap_one(self._pids[_OWN])
-            elif _OWN in self._pids:
-                _gone.append((self._pids[_OWN], Deadline(REAPED_S)))
+            elif _OWN in self._pids and len(_gone) < MAX_GONE:
+                _gone[self._pids[_OWN]] = Deadline(REAPED_S)
         return self._is_gone
 
     def kill(self) -> None:
@@ -326,16 +328,16 @@ def _reap_one(pid: int) -> None:
         return  # the script reaped it, or ignores SIGCHLD
 
 
-_gone: deque[tuple[int, Deadline]] = deque(maxlen=4)  # orphans, and when they must be reaped
-
-
+_gone: dict[int, Deadline] = {}  # pids of orphans, and when they must be reaped; the oldest few
+MAX_GONE = 4
 _zombies: set[int] = set()
 
 
 def _stay_as_zombies() -> bool:
     """Whether PID 1 reaps nobody, as `sleep infinity` in a container: then templates are children."""
-    for pid, due in tuple(_gone):
-        if due.is_over() and not _zombies:
+    for pid in [pid for pid, due in _gone.items() if due.is_over()]:
+        del _gone[pid]
+        if not _zombies:
             with contextlib.suppress(OSError):
                 stat = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
                 _zombies.update({pid} if stat[0] == b"Z" else ())
@@ -353,12 +355,33 @@ def _fork_orphan() -> int:
                 os._exit(0 if pid > 0 else 1)
             return 0
         try:
-            _, status = os.waitpid(between, 0)
+            try:
+                _end_by(Deadline(BETWEEN_S), between)
+            finally:
+                _, status = os.waitpid(between, 0)
         except ChildProcessError:  # a thread of the script's took it, or it ignores SIGCHLD
             return between
+    if os.WIFSIGNALED(status):
+        raise OSError(errno.ETIMEDOUT, "an at-fork function does not return in a forked process")
     if status:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
     return between
+
+
+def _end_by(deadline: Deadline, pid: int) -> None:
+    """Kill a child of ours that has not ended by then. Raises what a signal handler raises."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:  # it has gone, or the system refuses pidfds
+        return
+    try:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        if not poll.poll(deadline.left_ms()):
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    finally:
+        os.close(pidfd)
 
 
 def fork_without_hooks() -> int:

@@ -82,6 +82,10 @@ def _say(text: str) -> None:
 
 def arm() -> None:
     """Called by the .pth line, at interpreter start, where STOKER_RUN is set."""
+    try:  # noqa: SIM105  # contextlib would cost a process without torch 3 ms
+        from stoker import at_fork  # noqa: F401  # finds its lists while the heap is small
+    except Exception:
+        pass  # told where it is needed
     for watched, then in ((WATCHED, install), (WATCHED_DDP, install_ddp)):
         if watched in sys.modules:
             then()

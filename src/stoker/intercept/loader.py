@@ -6,7 +6,6 @@ Promise: in doubt, torch (docs/guarantees.md, G4).
 import contextlib
 import functools
 import sys
-import sysconfig
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stoker import speak, stack
-from stoker.blame import in_words, is_scripts
+from stoker.blame import in_words, is_installed, is_scripts
 from stoker.clock import now_s
 from stoker.cluster.sizing import machine_nbytes
 from stoker.intercept import in_process, run
@@ -600,19 +599,11 @@ def _place_of(frame: Any) -> str:
         file = frame.f_code.co_filename
         module = str(frame.f_globals.get("__name__"))  # the script may have put anything there
         if not file.startswith(_OURS) and not module.startswith(("torch.", "torchdata.")):
-            if not _is_installed(file):
+            if not is_installed(file):
                 return f"{_short(file)}:{frame.f_lineno}"
             nearest = nearest or f"{_short(file)}:{frame.f_lineno}"
         frame = frame.f_back
     return nearest or UNKNOWN_PLACE
-
-
-@functools.cache
-def _is_installed(file: str) -> bool:
-    standard = f"{sysconfig.get_path('stdlib')}/"
-    return file.startswith((standard, "<frozen ")) or any(
-        f"/{name}/" in file for name in ("site-packages", "dist-packages")
-    )
 
 
 @functools.cache  # a third of what iter() costs; and a script that changes folder keeps its names

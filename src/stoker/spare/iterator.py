@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch.utils.data import _utils
 
-from stoker import orphans
+from stoker import at_fork, orphans
 from stoker.clock import Deadline, now_s, thread_cpu_s
 from stoker.cluster.sizing import why_no_second_copy
 from stoker.order.plan import may_run_ahead
@@ -198,6 +198,8 @@ class InProcessIterator(FirstBatches):
         """
         if orphans.come_here():
             return "in PID 1 and in a subreaper os.wait() would see the processes that help"
+        if at_fork.has_functions_of_the_scripts():
+            return "the script's own at-fork functions would run, which they do not without workers"
         if why := why_no_second_copy():
             return why
         self._memory_seen_s = now_s()
