@@ -367,7 +367,9 @@ def test_samples_and_loop_that_both_draw():
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("sampler", ["eager", "lazy", "subset"])
-def test_samplers_that_may_not_be_asked_ahead(sampler):
+def test_samplers_that_may_not_be_asked_ahead(sampler, monkeypatch):
+    monkeypatch.setattr(evidence, "MIN_SAVED_S", 0.0)  # a subset is short, whatever else runs here
+
     def made(num_workers):
         dataset = Slow()
         return DataLoader(dataset, 4, sampler=SAMPLERS[sampler](dataset), num_workers=num_workers)

@@ -13,7 +13,7 @@ for persistent in (False, True):
             if not pid:
                 os._exit(batch[0].item())
             children.add(pid)
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            while children and (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 children.discard(ended[0])
         while children:
             pid, status = os.wait()
