@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT / "src"))
 from stoker import config, errors  # noqa: E402  # this checkout's, installed or not
 from stoker.cli import probe, run, verify  # noqa: E402
 from stoker.report import digest  # noqa: E402
+from stoker.scheduler import events, rules, state  # noqa: E402
 
 BLOCK = re.compile(
     r"<!-- (\w+): begin; written by scripts/docs\.py, do not edit -->\n(.*?)<!-- \1: end -->",
@@ -59,11 +60,40 @@ def digest_encoding() -> str:
     return (digest.__doc__ or "").partition("**The encoding.** ")[2].lstrip()
 
 
+def phases() -> str:
+    """The decider's table as a picture, and as a table: event by phase, the rule that it calls."""
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for phase, of_phase in rules.TABLE.items():
+        for event, rule in of_phase.items():
+            for to in rule.to:
+                arrows.setdefault((phase.name, to.name), []).append(event.__name__)
+    drawn = "".join(f"    {a} --> {b}: {', '.join(by)}\n" for (a, b), by in arrows.items())
+    means = "".join(f"- `{phase.name}`: {phase.value}\n" for phase in state.Phase)
+    head = "".join(f" {phase.name} |" for phase in rules.TABLE)
+    rows = "".join(
+        f"| `{event.__name__}` |{''.join(_rule_cell(of_phase, event) for of_phase in rules.TABLE.values())}\n"
+        for event in events.Event.__args__
+    )
+    return (
+        f"```mermaid\nstateDiagram-v2\n    [*] --> HOME\n{drawn}```\n\n{means}\n"
+        f"| event |{head}\n|---|{'---|' * len(rules.TABLE)}\n{rows}"
+    )
+
+
+def _rule_cell(of_phase: dict[type[events.Event], rules.Rule], event: type[events.Event]) -> str:
+    if event not in of_phase:
+        return " cannot be |"
+    act = of_phase[event].act
+    only = " (iterables)" if event in rules.OF_ITERABLES else ""
+    return f" `{act.__module__.rpartition('.')[2]}.{act.__name__}`{only} |"
+
+
 GENERATED: dict[str, tuple[Path, Callable[[], str]]] = {
     "settings": (ROOT / "docs/configuration.md", settings_table),
     "help": (ROOT / "docs/configuration.md", help_text),
     "verify": (ROOT / "docs/configuration.md", verify_help),
     "probe": (ROOT / "docs/configuration.md", probe_help),
+    "phases": (ROOT / "docs/architecture.md", phases),
     "encoding": (ROOT / "docs/report.md", digest_encoding),
 }
 

@@ -18,9 +18,11 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from stoker.config import Settings
 from stoker.report.digest import batch_sha256
-from stoker.scheduler import history, state
+from stoker.scheduler import history
+from stoker.scheduler.decider import Stream
 from stoker.scheduler.events import Lost
-from stoker.stream import driver
+from stoker.scheduler.state import Limits
+from stoker.stream import driver, iterator
 from stoker.wire.marks import NOTHING
 from tests.equality.cases import TRAINER, Case, Samples, make_loader, step, three_epochs
 from tests.equality.deaths import Deaths
@@ -373,7 +375,8 @@ def test_twelve_deaths_while_chains_are_replayed_change_nothing(tmp_path, persis
 
 
 def test_a_chain_that_always_dies_while_it_is_replayed_ends_in_torchs_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(state, "MAX_IN_VAIN", 4)
+    few = partial(Stream, limits=Limits(max_in_vain=4))
+    monkeypatch.setattr(iterator, "Stream", few)
     with installed():
         loader = DataLoader(DiesWhileReplayed(tmp_path, 99), 2, num_workers=2)
         with pytest.raises(RuntimeError, match="is killed by signal: Killed") as caught:

@@ -17,7 +17,9 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from stoker.config import Settings
 from stoker.intercept import run
 from stoker.report.digest import batch_sha256
-from stoker.scheduler import state
+from stoker.scheduler.decider import Stream
+from stoker.scheduler.state import Limits
+from stoker.stream import iterator
 from tests.equality.sides import QUIET, installed, is_ours, seed_trainer
 from tests.equality.stateful import (
     DATASETS,
@@ -356,7 +358,8 @@ def always_dies(worker_id):
 
 
 def test_a_worker_that_always_dies_at_its_start_is_told_in_torchs_words(monkeypatch):
-    monkeypatch.setattr(state, "MAX_IN_VAIN", 3)  # each is started later than the one before
+    few = partial(Stream, limits=Limits(max_in_vain=3))
+    monkeypatch.setattr(iterator, "Stream", few)  # each is started later than the one before
     with installed(QUIET), pytest.raises(RuntimeError, match="is killed by signal: Killed"):
         iter(loader_of("telling", worker_init_fn=always_dies))
 

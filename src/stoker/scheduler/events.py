@@ -1,4 +1,4 @@
-"""What a stream can be told, and what it can ask for: the words of `state.step`. Pure."""
+"""What a stream can be told, and what it can ask for: the words of `Stream.step`. Pure."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +18,20 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
+    """A batch, made by its chain's worker in the chain's order."""
+
     slot: int
     task_id: int
     batch: Any
-    free: bool = False  # made as a free-standing task
+
+
+@dataclass(frozen=True, slots=True)
+class FreeArrived:
+    """A batch, made as a free-standing task."""
+
+    slot: int
+    task_id: int
+    batch: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +128,7 @@ class Closed:
 Event = (
     Drawn
     | Arrived
+    | FreeArrived
     | Ended
     | Watched
     | Greeted

@@ -1,4 +1,4 @@
-"""What one chain was asked since iter(), and what a replacement of its worker does again.
+"""One chain: where its worker is, what it was asked since iter(), and what a replacement repeats.
 
 A map-style chain keeps its index lists. Where its state was seen unmoved those before its last
 Point are forgotten: a replacement goes on from there. The tasks of an iterable are all alike,
@@ -10,13 +10,39 @@ Pure: no thread, clock, socket or torch.
 """
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from stoker.order.plan import Task
-from stoker.scheduler.events import Action, Ask, Reload, Rerun, Resume, Start
+from stoker.scheduler.events import Action, Ask, Kill, Reload, Rerun, Resume, Start
 
 # Whatever kills workers one after another may pass: 0.1, 0.2, 0.4 ... seconds, 9 for ten of them.
 PAUSE_S, MAX_PAUSE_S = 0.1, 2.0
+
+
+class Where(Enum):
+    """Where a chain's worker is."""
+
+    HERE = "on this machine"
+    MOVING = "on this machine; goes to another at its next good Point"
+    REMOTE = "on another machine"
+    CHANGING = "on another machine; goes to a less crowded place at its next good Point"
+    ASLEEP = "nowhere: the chain owes nothing, and others make its tasks"
+    PINNED = "on this machine for good: on others its workers die"
+
+
+AWAY = (Where.REMOTE, Where.CHANGING, Where.ASLEEP)
+
+
+class Recovery(Enum):
+    """How a replacement of a chain's worker comes to where the worker was."""
+
+    REPLAY = "makes again what was made; from a Point where it can"
+    RESUME = "goes on from the Point, or not at all: what was before is forgotten"
+    RELOAD = "loads the iterable's saved state"
+    RELOADING = "was sent the saved state, and has answered nothing yet"
+    FULL_REPLAY = "makes everything again: a saved state did not prove good"
+    HOPELESS = "there is none: nobody can make the chain's tasks"
 
 
 @dataclass(slots=True)
@@ -36,20 +62,15 @@ class Chain:
     is_iterable: bool = False
     slot: int = field(init=False)
     second_slot: int | None = None  # of a second worker, which was asked for the same
-    num_in_vain: int = 0  # deaths that no task is to blame for, since its last answer
+    where: Where = Where.HERE
+    recovery: Recovery = Recovery.REPLAY
+    how_lost: Any = None  # how its last worker ended, where that is HOPELESS
     point: Any = None  # of an iterable: a SavedPoint
-    is_distrusted: bool = False  # a SavedPoint of its did not prove good
-    is_reloading: bool = False  # a replacement was sent its SavedPoint, and has answered nothing
     last_unwatched_id: int = -1  # its newest task whose answer need not carry a Point
-    has_forgotten: bool = False  # its tasks begin after `point`, which must be resumed from
-    how_lost: Any = None  # for good: nobody can do its tasks
     is_over: bool = False  # its iterable has ended; it gets no more tasks in this epoch
-    is_away: bool = False  # its worker is on another machine
-    is_asleep: bool = False  # it has no worker, and owes nothing: others make its tasks
-    is_moving: bool = False  # it goes to another machine at its next good Point
+    num_in_vain: int = 0  # deaths that no task is to blame for, since its last answer
     num_machines_lost: int = 0  # under its workers, since its last answer
     num_deaths_away: int = 0  # of its workers on other machines, since its last answer
-    must_stay: bool = False  # on this machine: on others its workers die
     nbytes: int = 0  # of index lists
     _tasks: list[Task] = field(default_factory=list)  # in order; of an iterable: what is owed
     _num_answered: int = 0  # of _tasks; the rest is owed
@@ -59,6 +80,56 @@ class Chain:
 
     def __post_init__(self) -> None:
         self.slot = self.number
+
+    # -- where it is -----------------------------------------------------------------------------
+
+    @property
+    def is_away(self) -> bool:
+        return self.where in AWAY
+
+    @property
+    def is_asleep(self) -> bool:
+        return self.where is Where.ASLEEP
+
+    @property
+    def is_moving(self) -> bool:
+        return self.where in (Where.MOVING, Where.CHANGING)
+
+    def plan_to_move(self) -> None:
+        """At its next good Point. One that must stay does not, nor does one that has no worker."""
+        planned = {Where.HERE: Where.MOVING, Where.REMOTE: Where.CHANGING}
+        self.where = planned.get(self.where, self.where)
+
+    def stay_put(self) -> None:
+        """It does not move after all."""
+        stays = {Where.MOVING: Where.HERE, Where.CHANGING: Where.REMOTE}
+        self.where = stays.get(self.where, self.where)
+
+    def come_home(self) -> None:
+        """Its next worker is on this machine."""
+        if self.is_away:
+            self.where = Where.HERE
+
+    def died_away(self, num_allowed: int) -> None:
+        """Its worker ended on another machine; after so many times it stays on this one."""
+        self.num_deaths_away += 1
+        if self.num_deaths_away >= num_allowed:
+            self.where = Where.PINNED
+
+    # -- what it owes ----------------------------------------------------------------------------
+
+    @property
+    def is_hopeless(self) -> bool:
+        return self.recovery is Recovery.HOPELESS
+
+    @property
+    def has_forgotten(self) -> bool:
+        """Whether its tasks begin after `point`, which must be resumed from."""
+        return self.recovery is Recovery.RESUME
+
+    def give_up(self, how: Any) -> None:
+        """Nobody can make its tasks. how: its last worker ended."""
+        self.recovery, self.how_lost = Recovery.HOPELESS, how
 
     @property
     def owed(self) -> list[Task]:
@@ -76,16 +147,11 @@ class Chain:
         self._tasks.append(task)
         self.nbytes += len(task.body)
 
-    def died_away(self, num_allowed: int) -> None:
-        """Its worker ended on another machine; after so many times it stays on this one."""
-        self.num_deaths_away += 1
-        if self.num_deaths_away >= num_allowed:
-            self.is_away, self.is_moving, self.must_stay = False, False, True
-
     def answered(self) -> None:
         """Its oldest owed task was."""
-        self.num_in_vain, self.num_machines_lost, self.is_reloading = 0, 0, False
-        self.num_deaths_away = 0
+        self.num_in_vain = self.num_machines_lost = self.num_deaths_away = 0
+        if self.recovery is Recovery.RELOADING:
+            self.recovery = Recovery.RELOAD
         if self.is_iterable:
             task = self._tasks.pop(0)
             self._body = task.body
@@ -117,26 +183,51 @@ class Chain:
 
     def saved(self, point: Any) -> None:
         """Its iterable has told its state. Kept with the whole count: it may prove wrong."""
-        if not self.is_distrusted:
+        if self.recovery is Recovery.REPLAY:
+            self.recovery = Recovery.RELOAD
+        if self.recovery in (Recovery.RELOAD, Recovery.RELOADING):
             self.point, self._num_saved = point, self._num_fetched
 
     def distrust(self) -> None:
-        self.point, self._num_saved, self.is_distrusted = None, 0, True
-        self.is_reloading = False
+        """Its saved state did not prove good: none is used any more."""
+        self.point, self._num_saved, self.recovery = None, 0, Recovery.FULL_REPLAY
 
     @property
     def _num_fetched(self) -> int:
         return sum(alike.num for epoch in self._fetched for alike in epoch)
 
-    def forget_covered(self) -> None:
-        """Drop the tasks that a replacement would not run again: it will accept the point."""
+    def forget_covered(self, fingerprint: bytes | None) -> None:
+        """Drop the tasks that a replacement would not run again, if it will accept the point: the
+        job's fingerprint was the same at iter()."""
+        if self.point is None or self.point.fingerprint != fingerprint:
+            return
         kept = [task for task in self._tasks if task.id > self.point.task_id]
         self._num_answered -= len(self._tasks) - len(kept)
-        self.has_forgotten = True
+        if not self.is_hopeless:
+            self.recovery = Recovery.RESUME
         self._tasks = kept
         self.nbytes = sum(len(task.body) for task in kept)
 
-    # -- a replacement ---------------------------------------------------------------------------
+    def keep_point(self, point: Any, fingerprint: bytes | None) -> None:
+        """For a replacement. One that shows a state that has moved is kept only where all that it
+        does not cover is still known."""
+        if point.fingerprint != fingerprint:
+            self.stay_put()
+        if not self.has_forgotten or point.fingerprint == fingerprint:
+            self.point = point
+            self.forget_covered(fingerprint)
+
+    # -- a replacement, or a second worker --------------------------------------------------------
+
+    def settle(self, slot: int) -> list[Action]:
+        """Of its two workers this one goes on; nothing where it has one."""
+        if self.second_slot is None:
+            return []
+        other = self.slot if slot == self.second_slot else self.second_slot
+        if slot == self.second_slot:
+            self.where = Where.REMOTE
+        self.slot, self.second_slot = slot, None
+        return [Kill(other)]
 
     def num_to_replay(self) -> int:
         """Answered tasks that a replacement will run again."""
@@ -179,7 +270,7 @@ class Chain:
         num_saved = self._num_saved
         if self.point is not None:
             actions.append(Reload(self.number, self.point, self._body))
-            self.is_reloading = True
+            self.recovery = Recovery.RELOADING
         for epoch in range(len(seeds) + 1):
             if epoch:
                 actions.append(Resume(self.number, seeds[epoch - 1]))

@@ -19,11 +19,11 @@ from stoker.order.plan import Task
 from stoker.order.reorder import Reorder
 from stoker.scheduler.events import (
     Action,
-    Arrived,
     Ask,
     Closed,
     Drawn,
     Event,
+    FreeArrived,
     GiveUp,
     Greeted,
     Kill,
@@ -100,7 +100,7 @@ class Ahead:
                 return []  # late news after close is normal
             case Drawn(body):
                 return self._drawn(Task(self._next_id, 0, body))
-            case Arrived(slot, task_id, batch):
+            case FreeArrived(slot, task_id, batch):
                 if self._tasks.answered(slot, task_id):
                     self.reorder.hold(task_id, batch)
                 return []

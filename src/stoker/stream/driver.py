@@ -1,4 +1,4 @@
-"""Carries out what `state.step` decides, on sockets and processes.
+"""Carries out what the decider decides, on sockets and processes.
 
 Owner: the thread that iterates. There is no reader thread: frames wait in the sockets and
 large tensors in the arenas until `next` wants them, so the training loop pays for nothing
@@ -34,6 +34,7 @@ from stoker.scheduler.events import (
     Ended,
     Event,
     Finish,
+    FreeArrived,
     GiveUp,
     Greeted,
     Kill,
@@ -465,8 +466,8 @@ class Driver:
                 batch = Failed(batch, chain_of(slot), header.task_id, body, self.node_of(slot))
             elif self.prepare is not None:
                 batch = self.prepare(batch)
-            free = bool(header.flags & Flag.FREE)
-            self._apply(Arrived(slot, header.task_id, batch, free))
+            has_come = FreeArrived if header.flags & Flag.FREE else Arrived
+            self._apply(has_come(slot, header.task_id, batch))
             if self._keeps_states:
                 told = bytes(extra) if header.flags & Flag.STATE else b""
                 self.states[header.task_id] = Told(header.chain, told)

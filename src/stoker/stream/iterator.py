@@ -29,7 +29,7 @@ from stoker import stack
 from stoker.clock import Deadline
 from stoker.errors import BrokenGuarantee
 from stoker.order.plan import may_run_ahead
-from stoker.scheduler.state import Stream
+from stoker.scheduler.decider import Stream
 from stoker.stream.driver import ENDED, TIMED_OUT, Died, Driver, Failed
 from stoker.stream.open import LEAVE_S, close_at_exit, forget
 from stoker.wire.batch_codec import loads

@@ -1,9 +1,9 @@
 """What a replacement of a stateful chain's worker does again, and where a resumed loader begins."""
 
 from stoker.order.plan import Task
+from stoker.scheduler.decider import Stream
 from stoker.scheduler.events import Arrived, Ask, Drawn, Rerun, Restarted, Resume, Start
 from stoker.scheduler.history import Chain
-from stoker.scheduler.state import Stream
 
 
 def answered(chain, *tasks):

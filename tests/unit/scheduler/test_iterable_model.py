@@ -19,6 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from stoker.scheduler.decider import Stream
 from stoker.scheduler.events import (
     Arrived,
     Ask,
@@ -36,7 +37,6 @@ from stoker.scheduler.events import (
     Start,
     Watched,
 )
-from stoker.scheduler.state import Stream
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ class Iterables(RuleBasedStateMachine):
     @invariant()
     def no_worker_is_sent_more_than_torch_would_send(self):
         if hasattr(self, "stream"):
-            chains = [chain for chain in self.stream._chains if chain.how_lost is None]
+            chains = [chain for chain in self.stream.chains if not chain.is_hopeless]
             owed = sum(chain.num_owed for chain in chains if not chain.is_over)
             assert owed <= self.prefetch_factor * len(self.lengths) * (1 + self.epoch)
 

@@ -8,6 +8,7 @@ twice in one life, is told from the right one.
 from collections import Counter
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -19,12 +20,17 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from stoker.errors import BrokenGuarantee
 from stoker.order.chain import SECOND, chain_of
+from stoker.scheduler.decider import Stream
 from stoker.scheduler.events import (
     Arrived,
     Ask,
+    Astray,
     Closed,
     Drawn,
+    Ended,
+    FreeArrived,
     GiveUp,
     Greeted,
     Kill,
@@ -36,7 +42,9 @@ from stoker.scheduler.events import (
     Start,
     Watched,
 )
-from stoker.scheduler.state import BEYOND_HELP, MAX_DEATHS, MAX_IN_VAIN, Phase, Stream
+from stoker.scheduler.rules import OF_ITERABLES, TABLE
+from stoker.scheduler.rules.chains import BEYOND_HELP
+from stoker.scheduler.state import Limits, Phase
 
 SAME = b"same"
 
@@ -143,8 +151,8 @@ class Streams(RuleBasedStateMachine):
     def check_give_up(self, how):
         """Only where one task was being made at enough deaths, or so many were in vain."""
         guilty = [num for task, num in self.deaths.items() if task != -1]
-        is_blamed = max(guilty, default=0) >= MAX_DEATHS
-        assert is_blamed or self.deaths[-1] >= MAX_IN_VAIN or how == BEYOND_HELP
+        is_blamed = max(guilty, default=0) >= Limits().max_deaths
+        assert is_blamed or self.deaths[-1] >= Limits().max_in_vain or how == BEYOND_HELP
 
     def newborn(self, point, must_greet):
         worker = Worker()
@@ -261,7 +269,7 @@ class Streams(RuleBasedStateMachine):
             worker.marks += (task.id,) if self.by == "moved" else ()
             self.do(self.stream.step(Refused(slot, task.id, self.by)))
         else:
-            self.do(self.stream.step(Arrived(slot, task.id, (task.id, ()), free=True)))
+            self.do(self.stream.step(FreeArrived(slot, task.id, (task.id, ()))))
 
     @rule(data=st.data())
     def die(self, data):
@@ -308,6 +316,19 @@ class Streams(RuleBasedStateMachine):
         self.never_sent |= unsent | set(range(schedule_end, self.num_drawn))
         self.num_left = self.num_before = self.num_drawn
 
+    @rule(
+        event=st.sampled_from(
+            [FreeArrived(0, 0, None), Refused(0, 0, "drew"), Ended(0, 0), Astray(0)]
+        )
+    )
+    def hear_what_cannot_be(self, event):
+        """It raises, and nothing else happens: the invariants go on to hold."""
+        if type(event) not in TABLE[self.stream.phase] or type(event) in OF_ITERABLES:
+            with pytest.raises(
+                BrokenGuarantee, match=f"{type(event).__name__}.* while {self.stream.phase.name}"
+            ):
+                self.stream.step(event)
+
     # -- what holds at any moment ------------------------------------------------------------
 
     @invariant()
@@ -324,7 +345,7 @@ class Streams(RuleBasedStateMachine):
             return
         stream = self.stream
         owed = {ask.task.id for w in self.workers.values() for ask in w.inbox if not ask.quiet} | {
-            task.id for task in stream._waiting
+            task.id for task in stream.waiting
         }
         out = set(range(self.num_before, self.num_drawn)) - self.taken
         held = set(stream.reorder._held)
@@ -342,7 +363,7 @@ class Streams(RuleBasedStateMachine):
                 number = chain_of(slot)
                 first, second = number, number + SECOND
                 if number < self.num_chains and {first, second} <= set(self.workers):
-                    chain = self.stream._chains[number]
+                    chain = self.stream.chains[number]
                     assert {chain.slot, chain.second_slot} == {first, second}
                     wanted = [
                         [

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 import pytest
 
 from stoker.errors import BrokenGuarantee
+from stoker.scheduler.decider import Stream
 from stoker.scheduler.events import (
     Arrived,
     Ask,
     Closed,
     Drawn,
+    FreeArrived,
     GiveUp,
     Greeted,
     Kill,
@@ -21,14 +23,9 @@ from stoker.scheduler.events import (
     Start,
     Watched,
 )
-from stoker.scheduler.state import (
-    BEYOND_HELP,
-    LONG_HISTORY_NBYTES,
-    MAX_DEATHS,
-    MAX_IN_VAIN,
-    Phase,
-    Stream,
-)
+from stoker.scheduler.history import Where
+from stoker.scheduler.rules.chains import BEYOND_HELP
+from stoker.scheduler.state import Limits, Phase
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ def free(**kwargs):
     stream = asked(**kwargs)
     for slot in range(stream.num_chains, stream.num_slots):
         stream.step(Greeted(slot, b"same"))
-    for task_id in range(stream.num_chains, stream._next_id):
+    for task_id in range(stream.num_chains, stream.next_id):
         chain = task_id % stream.num_chains
         stream.step(Arrived(chain, task_id, "batch"))
         stream.step(Watched(chain, FakePoint(task_id)))
@@ -107,7 +104,7 @@ def test_what_the_last_extra_worker_owed_goes_home_in_its_chains_order():
     stream = free(num_chains=1, num_slots=2)
     asks = fill(stream)
     first_of_extra = min(a.task.id for a in asks if a.slot == 1)
-    stream.step(Arrived(0, 2, "batch", free=True))
+    stream.step(FreeArrived(0, 2, "batch"))
     take_all(stream)
     assert first_of_extra == 3
     assert home_ids(stream.step(Lost(1, "killed")), slot=0) == [3, 4]
@@ -127,11 +124,11 @@ def test_a_free_chains_worker_restarts_however_often_it_dies_in_between_tasks():
     stream = free()
     for _ in range(5):
         fill(stream)
-        for slot, tasks in stream._free.on.items():
+        for slot, tasks in stream.free.on.items():
             for task_id in tuple(tasks):
-                stream.step(Arrived(slot, task_id, "batch", free=True))
+                stream.step(FreeArrived(slot, task_id, "batch"))
         take_all(stream)
-        assert Start(0, stream._chains[0].point) in stream.step(Lost(0, "killed"))
+        assert Start(0, stream.chains[0].point) in stream.step(Lost(0, "killed"))
 
 
 def test_a_chain_whose_state_moves_after_the_extras_were_asked_bars():
@@ -156,7 +153,7 @@ def test_extras_that_were_asked_are_ended_when_one_of_them_bars():
 def test_answers_made_without_an_earlier_tasks_mark_are_made_again_at_home():
     stream = free()
     fill(stream)
-    stream.step(Arrived(2, 6, "made where nothing had moved", free=True))
+    stream.step(FreeArrived(2, 6, "made where nothing had moved"))
     actions = stream.step(Refused(0, 4, "moved"))
     replay = actions[actions.index(Kill(0)) :]
     assert home_ids(replay, slot=0)[-2:] == [4, 6]
@@ -261,7 +258,7 @@ def test_a_deaths_count_does_not_survive_an_answer():
     stream = make()
     fill(stream)
     for task_id in (0, 2):
-        for _ in range(MAX_DEATHS - 1):
+        for _ in range(Limits().max_deaths - 1):
             assert isinstance(stream.step(Lost(0, "killed"))[0], Start)
         stream.step(Arrived(0, task_id, "batch"))
 
@@ -280,12 +277,12 @@ def test_deaths_that_no_task_is_to_blame_for_slow_down_and_end_at_last():
     stream = make(num_chains=1)
     fill(stream)
     pauses_s = []
-    for _ in range(MAX_IN_VAIN - 1):
+    for _ in range(Limits().max_in_vain - 1):
         pauses_s.append(stream.step(Lost(0, "killed", begun=-1))[0].after_s)
     assert pauses_s[0] == 0 and pauses_s == sorted(pauses_s) and pauses_s[-1] <= 2
     assert sum(pauses_s) > 5
     actions = stream.step(Lost(0, "killed", begun=-1))
-    assert all(a.num_in_vain == MAX_IN_VAIN for a in actions)
+    assert all(a.num_in_vain == Limits().max_in_vain for a in actions)
 
 
 def test_where_stoker_failed_in_a_worker_it_is_tried_once_more():
@@ -300,7 +297,7 @@ def test_where_stoker_failed_in_a_worker_it_is_tried_once_more():
 def test_a_batch_ends_the_count_of_deaths_in_vain():
     stream = make(num_chains=1)
     fill(stream)
-    for _ in range(MAX_IN_VAIN - 1):
+    for _ in range(Limits().max_in_vain - 1):
         stream.step(Lost(0, "killed", begun=-1))
     stream.step(Arrived(0, 0, "batch"))
     assert stream.step(Lost(0, "killed", begun=-1))[0].after_s == 0
@@ -309,7 +306,7 @@ def test_a_batch_ends_the_count_of_deaths_in_vain():
 def test_a_free_task_is_blamed_only_if_it_was_being_made():
     stream = free()
     fill(stream)
-    first, second = list(stream._free.on[0].values())[:2]
+    first, second = list(stream.free.on[0].values())[:2]
     stream.step(Lost(0, "killed", begun=second.id))
     assert (first.num_deaths, second.num_deaths) == (0, 1)
 
@@ -319,7 +316,7 @@ def test_a_chain_that_has_forgotten_its_past_cannot_go_on_without_its_point():
     stream.step(Lost(0, "killed"))
     actions = stream.step(Greeted(0, b"moved", resumed=False))
     assert Kill(0) in actions
-    assert stream._chains[0].how_lost == BEYOND_HELP
+    assert stream.chains[0].how_lost == BEYOND_HELP
 
 
 def test_a_chain_that_resumed_goes_on():
@@ -330,7 +327,7 @@ def test_a_chain_that_resumed_goes_on():
 
 def test_a_long_history_asks_a_witness_once_and_ends_it_when_it_has_told():
     stream = Stream(num_chains=1, prefetch_factor=2)
-    body = bytes(LONG_HISTORY_NBYTES)
+    body = bytes(Limits().long_history_nbytes)
     stream.step(Drawn(body))
     stream.step(Drawn(body))
     stream.step(Arrived(0, 0, "batch"))
@@ -339,7 +336,7 @@ def test_a_long_history_asks_a_witness_once_and_ends_it_when_it_has_told():
     assert stream.step(Watched(0, point)) == [Start(witness, must_greet=True)]
     assert stream.step(Watched(0, point)) == []
     assert stream.step(Greeted(witness, b"same")) == [Kill(witness)]
-    assert [task.id for task in stream._chains[0]._tasks] == [1]
+    assert [task.id for task in stream.chains[0]._tasks] == [1]
 
 
 def test_the_death_of_a_witness_changes_nothing():
@@ -403,7 +400,7 @@ def away(num_places=2, **kwargs):
     stream = make(num_slots=2, **kwargs)
     fill(stream)
     stream.step(Offered(num_places, 0, b"same"))
-    assert all(chain.is_away for chain in stream._chains)
+    assert all(chain.is_away for chain in stream.chains)
     return stream
 
 
@@ -416,7 +413,7 @@ def test_what_kills_its_worker_on_other_machines_has_its_last_try_here():
     assert starts(stream.step(Lost(0, "died"))) == [True]
     assert starts(stream.step(Lost(0, "died"))) == [False]
     assert starts(stream.step(Offered(3, 0, b"same"))) == []  # and stays
-    assert not stream._chains[0].is_away
+    assert not stream.chains[0].is_away
     assert [a.how for a in stream.step(Lost(0, "died here")) if isinstance(a, GiveUp)]
 
 
@@ -431,8 +428,8 @@ def test_a_free_task_that_kills_workers_on_other_machines_is_made_here():
     stream = free()
     hired = {a.slot for a in stream.step(Offered(2, 1, b"same")) if isinstance(a, Start)}
     fill(stream)
-    deadly = next(iter(stream._free.on[min(hired)].values()))
-    deadly.num_deaths = MAX_DEATHS - 2
+    deadly = next(iter(stream.free.on[min(hired)].values()))
+    deadly.num_deaths = Limits().max_deaths - 2
     actions = stream.step(Lost(min(hired), "died"))
     (slot,) = [a.slot for a in actions if isinstance(a, Ask) and a.task is deadly]
     assert slot < stream.witness_slot
@@ -441,10 +438,10 @@ def test_a_free_task_that_kills_workers_on_other_machines_is_made_here():
 def test_workers_that_die_one_after_another_on_other_machines_are_not_hired_for_ever():
     stream = free()
     stream.step(Offered(1, 1, b"same"))
-    for k in range(MAX_DEATHS):
-        (slot,) = [s for s in stream._free.on if s > stream.witness_slot]
+    for k in range(Limits().max_deaths):
+        (slot,) = [s for s in stream.free.on if s > stream.witness_slot]
         hired = starts(stream.step(Lost(slot, "died")))
-        assert hired == ([True] if k < MAX_DEATHS - 1 else [])
+        assert hired == ([True] if k < Limits().max_deaths - 1 else [])
     assert starts(stream.step(Offered(2, 1, b"same"))) == []
 
 
@@ -486,7 +483,7 @@ def test_a_batch_owed_from_before_tasks_were_free_is_asked_of_another_worker_too
     (ask,) = stream.step(Late(0, 4, 1.0, 1.0))
     assert (ask.task.id, ask.free, ask.slot != 0) == (4, True, True)
     assert stream.step(Late(0, 4, 2.0, 1.0)) == []
-    stream.step(Arrived(ask.slot, 4, "first", free=True))
+    stream.step(FreeArrived(ask.slot, 4, "first"))
     assert stream.reorder.take() == (4, "first")
     stream.step(Arrived(0, 4, "second"))
     stream.step(Arrived(1, 5, "batch"))
@@ -531,7 +528,7 @@ def test_what_was_made_elsewhere_did_not_see_what_its_chain_still_owes():
     """Task 4 may move the state that 6 depends on: nobody has seen it run."""
     stream = free_with_a_debt()
     asks = {a.task.id: a.slot for a in fill(stream)}
-    stream.step(Arrived(asks[6], 6, "elsewhere", free=True))
+    stream.step(FreeArrived(asks[6], 6, "elsewhere"))
     stream.step(Refused(asks[7], 7, "drew"))
     stream.step(Arrived(0, 4, "batch"))
     stream.step(Arrived(1, 5, "batch"))
@@ -543,14 +540,14 @@ def free_away():
     stream = make(num_slots=2)
     fill(stream)
     stream.step(Offered(2, 1, b"same"))
-    (chain,) = [chain for chain in stream._chains if chain.is_away]
-    for task_id in range(stream._next_id):
+    (chain,) = [chain for chain in stream.chains if chain.is_away]
+    for task_id in range(stream.next_id):
         stream.step(Arrived(task_id % 2, task_id, "batch"))
         stream.step(Watched(task_id % 2, FakePoint(task_id)))
     take_all(stream)
     fill(stream)
     assert stream.phase is Phase.FREE
-    (extra,) = stream._extras
+    (extra,) = stream.extras
     return stream, chain, extra
 
 
@@ -572,7 +569,7 @@ def test_a_chain_without_a_worker_gets_one_when_its_tasks_go_home():
     stream, chain, extra = free_away()
     stream.step(Offered(1, 1, b"same"))
     stream.step(Lost(chain.slot, None))
-    owed = next(iter(stream._free.on[extra]))
+    owed = next(iter(stream.free.on[extra]))
     (start,) = [a for a in stream.step(Refused(extra, owed, "drew")) if isinstance(a, Start)]
     assert (start.slot, start.away) == (chain.number, True)
 
@@ -588,7 +585,7 @@ def test_a_chain_without_a_worker_gets_one_here_when_no_place_is_left():
 
 def test_a_worker_that_shares_its_place_and_owes_goes_when_it_owes_nothing():
     stream = free_with_a_debt()
-    stream._chains[1].is_away = True
+    stream.chains[1].where = Where.REMOTE
     assert Kill(1) not in stream.step(Offered(2, 1, b"same", (1,)))
     assert Kill(1) in stream.step(Arrived(1, 5, "batch"))
 
@@ -597,7 +594,7 @@ def test_a_replacement_that_cannot_go_on_leaves_its_free_tasks_to_others():
     stream = free()
     fill(stream)
     stream.step(Lost(0, "killed"))
-    owed = set(stream._free.on[0])
+    owed = set(stream.free.on[0])
     actions = stream.step(Greeted(0, b"other", resumed=False))
-    assert Kill(0) in actions and 0 not in stream._free.on
+    assert Kill(0) in actions and 0 not in stream.free.on
     assert {a.task.id for a in actions if isinstance(a, Ask)} == owed

@@ -6,10 +6,10 @@ import pytest
 
 from stoker.errors import BrokenGuarantee
 from stoker.scheduler.events import (
-    Arrived,
     Ask,
     Closed,
     Drawn,
+    FreeArrived,
     GiveUp,
     Kill,
     Late,
@@ -75,19 +75,19 @@ def test_tasks_go_to_whoever_has_least_to_do():
     assert [(ask.slot, ask.task.id) for ask in asks] == [(0, 0), (1, 1), (0, 2), (1, 3), (0, 4)]
     assert all(isinstance(ask, Ask) and ask.free for ask in asks)
     assert state.next_slot == 0
-    state.step(Arrived(1, 1, "b"))
-    state.step(Arrived(0, 0, "a"))
+    state.step(FreeArrived(1, 1, "b"))
+    state.step(FreeArrived(0, 0, "a"))
     assert take_all(state) == [0, 1]
     assert [ask.slot for ask in state.step(Drawn(b"body"))] == [1]
 
 
 def test_a_refused_task_and_all_later_ones_are_given_up_and_earlier_ones_are_good():
     state, _ = begun()
-    state.step(Arrived(1, 3, "later"))
+    state.step(FreeArrived(1, 3, "later"))
     assert given_up(state.step(Refused(1, 1, "it prints"))) == [1, 2, 3, 4]
     assert not state.wants_index
-    assert state.step(Arrived(0, 2, "late news")) == []
-    state.step(Arrived(0, 0, "good"))
+    assert state.step(FreeArrived(0, 2, "late news")) == []
+    state.step(FreeArrived(0, 0, "good"))
     assert state.reorder.take() == (0, "good")
     assert given_up(state.step(Drawn(b"body"))) == [5]
 
@@ -102,7 +102,7 @@ def test_an_earlier_surprise_after_a_later_one():
 def test_a_death_gives_up_what_the_process_owed_and_all_after_it(num_answered):
     state, _ = begun()
     for task_id in (0, 2, 4)[:num_answered]:
-        state.step(Arrived(0, task_id, "batch"))
+        state.step(FreeArrived(0, task_id, "batch"))
     first = (0, 2, 4, 5)[num_answered]
     assert given_up(state.step(Lost(0, "killed"))) == list(range(first, 5))
     assert state.num_lost == 1
@@ -111,13 +111,13 @@ def test_a_death_gives_up_what_the_process_owed_and_all_after_it(num_answered):
 
 def test_a_wrong_guess_is_forgotten_wherever_it_is():
     state, _ = begun(num_slots=1)
-    state.step(Arrived(0, 0, "wrong"))
+    state.step(FreeArrived(0, 0, "wrong"))
     state.forget()
     assert state.wants_index and state.reorder.take() is None
-    assert state.step(Arrived(0, 1, "late and wrong")) == []
+    assert state.step(FreeArrived(0, 1, "late and wrong")) == []
     assert state.step(Refused(0, 2, "of no interest")) == []
     (ask,) = state.step(Drawn(b"anew"))
-    state.step(Arrived(0, ask.task.id, "right"))
+    state.step(FreeArrived(0, ask.task.id, "right"))
     assert state.reorder.take() == (ask.task.id, "right")
 
 
@@ -200,8 +200,8 @@ def test_a_late_batch_is_asked_of_a_second_worker_once():
     ((slot, task_id),) = asked(state.step(Late(slot_of[0], 0, 1.0, 1.0)))
     assert (task_id, slot != slot_of[0]) == (0, True)
     assert state.step(Late(slot_of[0], 0, 2.0, 1.0)) == []
-    state.step(Arrived(slot, 0, "first"))
-    state.step(Arrived(slot_of[0], 0, "second"))
+    state.step(FreeArrived(slot, 0, "first"))
+    state.step(FreeArrived(slot_of[0], 0, "second"))
     assert state.reorder.take() == (0, "first")
     assert helped()[0].step(Late(slot_of[0], 0, 1.0, 1.0)) == []
 

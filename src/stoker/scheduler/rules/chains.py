@@ -1,0 +1,255 @@
+"""Tasks at home: each runs on its own chain's worker, in the chain's order (rungs 1 to 4).
+
+Promise: a chain's tasks run at most once per life of its worker, and never earlier than torch
+would have sent them; a worker that died is replaced, and its replacement makes again what is needed.
+Pure: no thread, clock, socket or torch.
+"""
+
+import sys
+
+from stoker.order.plan import Task
+from stoker.order.reorder import Reorder
+from stoker.scheduler.events import (
+    Action,
+    Arrived,
+    Ask,
+    Astray,
+    Closed,
+    Drawn,
+    Ended,
+    Finish,
+    GiveUp,
+    Kill,
+    Lost,
+    Restarted,
+    Resume,
+    Start,
+    Watched,
+)
+from stoker.scheduler.history import Chain, Recovery
+from stoker.scheduler.rules import placement
+from stoker.scheduler.state import Phase, StreamState
+
+# In place of an exit: the world changed, and a worker cannot be brought to where it was.
+BEYOND_HELP = "its worker could not be brought back to where it was"
+
+
+# -- tasks go out --------------------------------------------------------------------------------
+
+
+def drawn(s: StreamState, event: Drawn) -> list[Action]:
+    s.waiting.append(next_task(s, event))
+    return send_due(s)
+
+
+def next_task(s: StreamState, event: Drawn) -> Task:
+    task = Task(
+        s.next_id, _pick_chain(s), event.body, epoch=len(s.seeds), wants_state=event.wants_state
+    )
+    s.next_id += 1
+    return task
+
+
+def _pick_chain(s: StreamState) -> int:
+    """torch's round robin over those that are not over; out of order it skips workers that
+    have enough to do.
+
+    Source: torch/utils/data/dataloader.py `_try_put_index`, 2.13.
+    """
+    num_enough = sys.maxsize
+    if not s.in_order:
+        num_living = sum(not chain.is_over for chain in s.chains)
+        num_enough = s.prefetch_factor * s.num_chains // num_living
+    picked = 0
+    for _ in range(s.num_chains):
+        chain = s.chains[s.cursor]
+        s.cursor = (s.cursor + 1) % s.num_chains
+        if chain.is_over:
+            continue
+        picked = chain.number
+        if chain.num_owed < num_enough:
+            break
+    return picked
+
+
+def send_due(s: StreamState) -> list[Action]:
+    """Send what torch would have sent by now."""
+    due: list[Action] = []
+    while s.waiting and s.waiting[0].id < s.schedule_end:
+        due += _ask(s, s.waiting.popleft())
+    return due
+
+
+def _ask(s: StreamState, task: Task) -> list[Action]:
+    chain = s.chains[task.chain]
+    if chain.is_hopeless:
+        return [_give_up(task, chain)]
+    chain.asked(task)
+    watch = s.phase is Phase.ASKED or chain.is_moving
+    if not watch:
+        chain.last_unwatched_id = task.id
+    slots = (chain.slot,) if chain.second_slot is None else (chain.slot, chain.second_slot)
+    return [Ask(slot, task, watch=watch) for slot in slots]
+
+
+def taken(s: StreamState, task_id: int) -> list[Action]:
+    """A batch has left: what was drawn ahead may be due now."""
+    s.free.taken(task_id)
+    return send_due(s) if s.waiting else []
+
+
+# -- answers come in -----------------------------------------------------------------------------
+
+
+def arrived(s: StreamState, event: Arrived) -> list[Action]:
+    slot, task_id = event.slot, event.task_id
+    chain = s.chain_that_owes(slot, task_id)
+    chain.answered()
+    s.free.made_at_home(slot, task_id)
+    if task_id >= s.first_id:
+        s.reorder.hold(task_id, event.batch)
+    return chain.settle(slot)
+
+
+def ended(s: StreamState, event: Ended) -> list[Action]:
+    """torch skips what a worker owes beyond its end, and lets it go if it has no next epoch."""
+    chain = s.chain_that_owes(event.slot, event.task_id)
+    dropped = chain.ended(len(s.seeds))
+    for never in (event.task_id, *(task.id for task in dropped)):
+        if never >= s.first_id:
+            s.reorder.skip(never)
+    s.num_dropped += sum(task.id >= s.first_id for task in dropped)
+    return [] if s.persistent else [Finish(event.slot)]
+
+
+def watched(s: StreamState, event: Watched) -> list[Action]:
+    """A chain's worker has told its state: what that covers need not be made again."""
+    chain, point = s.chains[event.chain], event.point
+    if s.is_iterable:
+        chain.saved(point)
+        return []
+    if chain.is_moving and point.fingerprint == s.fingerprint:
+        chain.keep_point(point, s.fingerprint)
+        if not chain.num_to_replay():
+            return placement.move(s, chain)
+    chain.keep_point(point, s.fingerprint)
+    is_long = chain.nbytes > s.limits.long_history_nbytes and s.max_deaths > 1
+    if is_long and not s.has_asked_witness:
+        s.has_asked_witness = True
+        return [Start(s.witness_slot, must_greet=True)]
+    return []
+
+
+def restarted(s: StreamState, event: Restarted) -> list[Action]:
+    """Owed tasks are still made, for they move the generators, and then dropped.
+
+    Not those that torch would not have sent yet: free ones leave no trace, so they are
+    merely no longer owed to anybody.
+    """
+    s.free.restart(s.schedule_end)
+    s.waiting.clear()
+    s.first_id = s.next_id
+    s.cursor = s.first_chain = 0
+    s.reorder = Reorder(s.next_id, s.in_order)
+    if not (s.is_iterable or s.is_stateful):
+        return []
+    s.seeds.append(event.seed)
+    s.num_dropped = 0
+    for chain in s.chains:
+        chain.is_over = False
+    return [Resume(chain.number, event.seed) for chain in s.chains if not chain.is_hopeless]
+
+
+def closed(s: StreamState, event: Closed) -> list[Action]:
+    s.phase = Phase.CLOSED
+    return []
+
+
+# -- workers are lost, replaced, moved -----------------------------------------------------------
+
+
+def lost(s: StreamState, event: Lost) -> list[Action]:
+    """Of a chain, or the witness: without that, histories stay whole."""
+    count_loss(s, event)
+    chain = s.chain_of(event.slot)
+    if chain is None:
+        return []
+    return one_of_two_lost(chain, event.slot) or revive(s, chain, event)
+
+
+def count_loss(s: StreamState, event: Lost) -> None:
+    s.num_lost += event.slot != s.witness_slot and not event.was_given_back
+
+
+def one_of_two_lost(chain: Chain, slot: int) -> list[Action]:
+    """Where a chain has two workers the other goes on. Empty: it has not."""
+    if chain.second_slot is None:
+        return []
+    return chain.settle(chain.second_slot if slot == chain.slot else chain.slot)
+
+
+def revive(s: StreamState, chain: Chain, loss: Lost | None) -> list[Action]:
+    """Start a chain's worker again and have it make what it made. loss: None if we ended it."""
+    how = None if loss is None else loss.how
+    if chain.recovery is Recovery.RELOADING:  # to load it may be what killed it
+        chain.distrust()
+    if loss is not None and how is not None and _is_hopeless(s, chain, loss):
+        chain.give_up(how)
+        return [_give_up(task, chain) for task in chain.owed]
+    if how is not None and chain.is_away:
+        chain.died_away(s.limits.max_deaths_away)
+    chain.num_machines_lost += how is None and chain.is_away
+    if chain.num_machines_lost >= s.limits.max_deaths or s.num_chains_here < placement.num_to_keep(
+        s
+    ):
+        chain.come_home()
+    s.num_replayed += chain.num_to_replay()
+    return chain.replay(s.seeds)
+
+
+def _is_hopeless(s: StreamState, chain: Chain, loss: Lost) -> bool:
+    """Count one more death, against the task that was being made or else the chain."""
+    task = chain.oldest_owed
+    if task is not None and loss.begun in (None, task.id):
+        return blame(s, task)
+    chain.num_in_vain += 1
+    most = s.limits.max_ours_in_vain if loss.is_ours else s.limits.max_in_vain
+    return chain.num_in_vain >= most or s.max_deaths == 1
+
+
+def blame(s: StreamState, task: Task) -> bool:
+    """Count one more death against the task that was at work; whether it is one too many."""
+    task.num_deaths += 1
+    return task.num_deaths >= s.max_deaths
+
+
+def clean(s: StreamState, chain: Chain) -> list[Action]:
+    """Replace a home worker whose state is not its chain's."""
+    owed = s.free.on.pop(chain.slot, None)
+    actions = [*chain.settle(chain.slot), Kill(chain.slot), *revive(s, chain, None)]
+    if owed is not None:
+        s.free.on[chain.slot] = owed
+        actions += [Ask(chain.slot, task, free=True) for task in owed.values()]
+    return actions
+
+
+def astray(s: StreamState, event: Astray) -> list[Action]:
+    s.chains[event.slot].distrust()
+    return clean(s, s.chains[event.slot])
+
+
+def has_resumed(s: StreamState, chain: Chain, slot: int, resumed: bool) -> list[Action]:
+    """A chain whose past is forgotten must go on from its point, or it cannot go on."""
+    if resumed or not chain.has_forgotten:
+        return []
+    if slot == chain.second_slot:
+        return chain.settle(chain.slot)
+    if chain.is_away:  # that machine is unlike this one after all
+        chain.come_home()
+        return clean(s, chain)
+    chain.give_up(BEYOND_HELP)
+    return [Kill(slot), *(_give_up(task, chain) for task in chain.owed)]
+
+
+def _give_up(task: Task, chain: Chain) -> GiveUp:
+    return GiveUp(task, chain.how_lost, chain.num_in_vain)

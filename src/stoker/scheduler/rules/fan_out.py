@@ -1,0 +1,259 @@
+"""Tasks that stand alone: any worker makes any task, beyond V (rung 5).
+
+It is entered only when every chain has shown the state at iter() and drawn nothing, and further
+workers, which were started after it, show that state too. It is left for good at the first task
+that says otherwise; what was made elsewhere then counts only where the chain's own worker could
+not have made it otherwise.
+Promise: a result is taken once. Pure: no thread, clock, socket or torch.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+from stoker.order.plan import Task
+from stoker.scheduler.events import (
+    Action,
+    Arrived,
+    Ask,
+    Drawn,
+    FreeArrived,
+    GiveUp,
+    Greeted,
+    Kill,
+    Lost,
+    Offered,
+    Refused,
+    Start,
+    Watched,
+)
+from stoker.scheduler.free import FreeTasks
+from stoker.scheduler.history import Where
+from stoker.scheduler.rules import chains, placement
+from stoker.scheduler.state import Phase, StreamState
+
+# -- on the way there ------------------------------------------------------------------------------
+
+
+def watched_at_home(s: StreamState, event: Watched) -> list[Action]:
+    """What a chain shows may be a reason to start further workers."""
+    actions = chains.watched(s, event)
+    point = event.point
+    if actions or not s.may_be_free:
+        return actions
+    if point.drew:
+        return bar(s, "it draws random numbers")
+    if point.watch_s + s.limits.free_cost_s > s.limits.free_cost_frac * point.task_s:
+        return []  # looking after each task whether it left a trace would cost too much
+    s.phase = Phase.ASKED
+    s.extras = set(range(s.num_chains, s.num_slots))
+    actions = [act for chain in s.chains for act in chain.settle(chain.slot)]
+    actions += [Start(slot, must_greet=True) for slot in sorted(s.extras)]
+    return actions + placement.hire(s)
+
+
+def watched(s: StreamState, event: Watched) -> list[Action]:
+    point = event.point
+    s.chains[event.chain].keep_point(point, s.fingerprint)
+    if point.drew:
+        return bar(s, "it draws random numbers")
+    if s.fingerprint not in (None, point.fingerprint):
+        return bar(s, "its state moves", moved=(event.chain, point.task_id))
+    return _try_free(s)
+
+
+def greeted(s: StreamState, event: Greeted) -> list[Action]:
+    """A worker has begun: a chain's, the witness, or one of the further workers."""
+    slot, fingerprint = event.slot, event.fingerprint
+    chain = s.chain_of(slot)
+    if chain is not None:
+        actions = chains.has_resumed(s, chain, slot, event.resumed)
+        if chain.is_hopeless and actions:
+            actions += _ask_again(s, placement.close_free(s, slot))
+        return actions
+    if slot == s.witness_slot:
+        return [Kill(slot), *(_learn(s, fingerprint) if fingerprint else [])]
+    if s.phase not in (Phase.ASKED, Phase.FREE):
+        return []  # it is being killed
+    if slot > s.witness_slot and fingerprint != s.fingerprint:
+        return _dismiss(s, [slot])
+    return _learn(s, fingerprint) if fingerprint else bar(s, "it cannot be watched")
+
+
+def _learn(s: StreamState, fingerprint: bytes) -> list[Action]:
+    """How the job was at iter(), as one more process shows it."""
+    if s.fingerprint not in (None, fingerprint):
+        return bar(s, "it looks different in every process")
+    s.fingerprint = fingerprint
+    for chain in s.chains:
+        chain.forget_covered(fingerprint)
+    return _try_free(s)
+
+
+def _try_free(s: StreamState) -> list[Action]:
+    """FREE once every chain was seen unmoved after its last unwatched task."""
+    if s.phase is not Phase.ASKED or s.fingerprint is None:
+        return []
+    if any(chain.second_slot is not None for chain in s.chains):
+        return []  # which of the two goes on is not known yet
+    for number, chain in enumerate(s.chains):
+        if chain.is_hopeless or chain.point is None:
+            return []
+        if chain.point.task_id < chain.last_unwatched_id:
+            return []
+        if chain.point.fingerprint != s.fingerprint:
+            return bar(s, "its state moves", moved=(number, chain.point.task_id))
+    s.phase = Phase.FREE
+    s.free = FreeTasks([*(c.slot for c in s.chains), *sorted(s.extras)])
+    return _dismiss(s, s.crowd) + placement.hire(s)
+
+
+# -- there -----------------------------------------------------------------------------------------
+
+
+def drawn(s: StreamState, event: Drawn) -> list[Action]:
+    return [_ask(s, chains.next_task(s, event))]
+
+
+def _ask(s: StreamState, task: Task) -> Ask:
+    slots = placement.slots_for_free_tasks(s)
+    if task.num_deaths >= s.limits.max_deaths_away:
+        slots = [slot for slot in s.free.on if s.is_here(slot)] or slots
+    return Ask(s.free.ask(task, slots), task, free=True)
+
+
+def _ask_again(s: StreamState, orphans: list[Task]) -> list[Action]:
+    """Free-standing tasks of workers that are no more."""
+    if s.phase is Phase.FREE and not s.free.on:
+        return bar(s, "all its workers died", orphans)
+    return [_ask(s, task) for task in orphans]
+
+
+def _dismiss(s: StreamState, slots: Iterable[int]) -> list[Action]:
+    actions, orphans = placement.dismiss(s, slots)
+    return actions + _ask_again(s, orphans)
+
+
+def arrived(s: StreamState, event: FreeArrived) -> list[Action]:
+    if not s.free.answered(event.slot, event.task_id):
+        return []  # another was first, or a restart let it go
+    chain = s.chain_of(event.slot)
+    if chain is not None:
+        chain.num_in_vain = chain.num_deaths_away = 0
+    elif event.slot > s.witness_slot:
+        s.num_deaths_away = 0
+    if event.task_id >= s.first_id:
+        s.reorder.hold(event.task_id, event.batch)
+    return []
+
+
+def arrived_at_home(s: StreamState, event: Arrived) -> list[Action]:
+    """What a chain owed from before tasks were free. It may have shared its place until now."""
+    actions = chains.arrived(s, event)
+    chain = s.chain_of(event.slot)
+    if event.slot in s.crowd and chain is not None and not chain.num_owed:
+        actions += _dismiss(s, [event.slot]) + placement.hire(s)
+    return actions
+
+
+def crossed(s: StreamState, event: FreeArrived) -> list[Action]:
+    """Tasks were free until just now; this one is made at home, or was."""
+    return []
+
+
+def offered(s: StreamState, event: Offered) -> list[Action]:
+    """Places came or went."""
+    if not placement.take_offer(s, event):
+        return []
+    actions = [] if s.num_places else [a for c in s.chains for a in placement.wake(s, c)]
+    return actions + _dismiss(s, s.crowd) + placement.hire(s)
+
+
+def lost(s: StreamState, event: Lost) -> list[Action]:
+    """A worker of any kind."""
+    chains.count_loss(s, event)
+    slot, chain = event.slot, s.chain_of(event.slot)
+    if slot == s.witness_slot:
+        return []  # then histories stay whole
+    if chain is not None and (actions := chains.one_of_two_lost(chain, slot)):
+        return actions
+    actions, orphans = _blame(s, event, placement.close_free(s, slot))
+    if chain is not None:
+        return actions + _chain_lost(s, event) + _ask_again(s, orphans)
+    s.extras.discard(slot)
+    if slot > s.witness_slot:
+        s.num_deaths_away += event.how is not None
+        actions += placement.hire(s)
+    elif not s.extras:
+        return actions + bar(s, "its further workers died", orphans)
+    return actions + _ask_again(s, orphans)
+
+
+def _blame(s: StreamState, event: Lost, owed: list[Task]) -> tuple[list[Action], list[Task]]:
+    """Of what a worker owed: what is given up, and what others make."""
+    guilty = owed[:1] if event.begun is None else [t for t in owed if t.id == event.begun]
+    hopeless = [task for task in guilty if event.how is not None and chains.blame(s, task)]
+    given_up: list[Action] = [GiveUp(task, event.how) for task in hopeless]
+    return given_up, [task for task in owed if task not in hopeless]
+
+
+def _chain_lost(s: StreamState, event: Lost) -> list[Action]:
+    chain = s.chain_of(event.slot)
+    assert chain is not None
+    if event.how is None and placement.may_sleep(s, chain):
+        chain.where = Where.ASLEEP
+        return placement.hire(s)
+    actions = chains.revive(s, chain, event)
+    if s.phase is Phase.FREE and not chain.is_hopeless:
+        s.free.on[chain.slot] = {}
+    return actions
+
+
+# -- and back, for good ----------------------------------------------------------------------------
+
+
+def refused(s: StreamState, event: Refused) -> list[Action]:
+    """A task that does not stand alone."""
+    task = s.free.let_go(event.slot, event.task_id)
+    if task is None:  # it crossed with the bar, or with a restart that let the task go
+        chain = s.chain_of(event.slot)
+        return [] if chain is None else chains.clean(s, chain)
+    if event.why == "drew":
+        return bar(s, "it draws random numbers", [task], dirty=event.slot)
+    return bar(s, "its state moves", [task], moved=(task.chain, event.task_id), dirty=event.slot)
+
+
+def bar(
+    s: StreamState,
+    why: str,
+    more: list[Task] | None = None,
+    *,
+    moved: tuple[int, int] | None = None,
+    dirty: int | None = None,
+) -> list[Action]:
+    """Home for good. Free tasks not yet answered, and `more`, run at home when they are due.
+
+    moved: the chain whose state a task moves, and that task. dirty: a slot whose worker ran a
+    task that was none of its own. What was made elsewhere of a chain's later tasks than that
+    one, or than one that is yet to run at home and may move it too, did not see it, and is
+    made again. It has not left, for the earlier task itself has not; or that was made by a
+    second worker as well, which saw that it moves nothing.
+    """
+    owed, held = s.free.end()
+    owed += more or ()
+    at_home = [task for chain in s.chains for task in chain.owed]
+    first = {} if moved is None else dict([moved])
+    for task in (*owed, *at_home):
+        first[task.chain] = min(first.get(task.chain, task.id), task.id)
+    stale = [task for task in held if task.id > first.get(task.chain, task.id)]
+    for task in stale:
+        s.reorder.drop(task.id)
+    ids_at_home = {task.id for task in at_home}
+    owed = [task for task in (*owed, *stale) if task.id not in ids_at_home]
+    actions: list[Action] = [Kill(slot) for slot in sorted(s.extras)]
+    s.phase, s.why_barred, s.extras = Phase.BARRED, why, set()
+    if dirty is not None and (dirtied := s.chain_of(dirty)) is not None:
+        actions += chains.clean(s, dirtied)
+    for chain in s.chains:
+        actions += placement.wake(s, chain)
+    s.waiting = deque(sorted([*owed, *s.waiting], key=lambda task: task.id))
+    return actions + placement.send_away(s) + chains.send_due(s)

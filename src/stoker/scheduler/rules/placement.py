@@ -1,0 +1,144 @@
+"""Which machine a chain's worker is on, and how many workers other machines have.
+
+Promise: this machine keeps its share of the chains; a place on another machine has one worker; a
+chain moves at once if it loses nothing by it, else at its next Point that is good on any machine.
+Pure: no thread, clock, socket or torch.
+"""
+
+import itertools
+from collections.abc import Iterable
+
+from stoker.order.plan import Task
+from stoker.scheduler.events import Action, Kill, Offered, Start
+from stoker.scheduler.history import Chain, Where
+from stoker.scheduler.state import Phase, StreamState
+
+
+def offered(s: StreamState, event: Offered) -> list[Action]:
+    """Places came or went while every task runs at home."""
+    if not take_offer(s, event):
+        return []
+    for chain in filter(None, map(s.chain_of, event.crowd)):
+        plan_to_move(s, chain)
+    return send_away(s)
+
+
+def take_offer(s: StreamState, event: Offered) -> bool:
+    """Whether other machines can be used: the job looks the same in every process."""
+    s.num_places, s.num_local, s.crowd = event.num_places, event.num_local, event.crowd
+    s.fingerprint = s.fingerprint or event.fingerprint
+    if s.fingerprint != event.fingerprint:  # seen to differ between forks of one process
+        s.num_places = 0
+        return False
+    for chain in s.chains:
+        chain.forget_covered(s.fingerprint)
+    return True
+
+
+def plan_to_move(s: StreamState, chain: Chain) -> None:
+    if s.is_iterable:  # it has no point that is good on any machine
+        chain.stay_put()
+    else:
+        chain.plan_to_move()
+
+
+def send_away(s: StreamState) -> list[Action]:
+    """Have chains move where there are more places than here."""
+    here = [chain for chain in s.chains if not chain.is_away and not chain.is_hopeless]
+    num_to_go = len(here) - num_to_keep(s)
+    here = [chain for chain in here if chain.where is not Where.PINNED]
+    actions: list[Action] = []
+    for chain in here[::-1][: max(num_to_go, 0)]:
+        if not chain.num_to_replay() and not chain.is_over:
+            actions += move(s, chain)
+        else:
+            plan_to_move(s, chain)
+    return actions
+
+
+def num_to_keep(s: StreamState) -> int:
+    """Chains for this machine: its share of all that may work at once."""
+    if not s.num_places or s.num_local is None:
+        return s.num_chains
+    return min(s.num_local, round(s.num_chains * s.num_local / (s.num_local + s.num_places)))
+
+
+def move(s: StreamState, chain: Chain) -> list[Action]:
+    """To another machine, if there still is one."""
+    chain.stay_put()
+    if not s.num_places:
+        return []
+    chain.where = Where.REMOTE
+    return [*chain.settle(chain.slot), Kill(chain.slot), *chain.replay(s.seeds)]
+
+
+# -- while tasks stand alone, or may soon ----------------------------------------------------------
+
+
+def hire(s: StreamState) -> list[Action]:
+    """A worker for each place, chains' own among them: two would but share a CPU."""
+    if s.phase not in (Phase.ASKED, Phase.FREE):
+        return []
+    if s.num_deaths_away >= s.limits.max_deaths:  # with no answer between them: they all would
+        return []
+    first = s.witness_slot + 1
+    num_away = sum(slot >= first for slot in s.extras)
+    num_away += sum(chain.is_away and not chain.is_asleep for chain in s.chains)
+    wanted = (slot for slot in itertools.count(first) if slot not in s.extras)
+    actions: list[Action] = []
+    for slot in itertools.islice(wanted, max(s.num_places - num_away, 0)):
+        s.extras.add(slot)
+        actions.append(Start(slot, must_greet=True, away=True))
+        if s.phase is Phase.FREE:
+            s.free.on[slot] = {}
+    return actions
+
+
+def dismiss(s: StreamState, slots: Iterable[int]) -> tuple[list[Action], list[Task]]:
+    """End workers that free-standing tasks can do without. Returns also the tasks that nobody owes
+    any more."""
+    actions: list[Action] = []
+    orphans: list[Task] = []
+    for slot in slots:
+        chain = s.chain_of(slot)
+        if slot in s.extras:
+            s.extras.discard(slot)
+        elif chain is not None and slot == chain.slot and may_sleep(s, chain):
+            chain.where = Where.ASLEEP
+        else:
+            continue
+        actions.append(Kill(slot))
+        orphans += close_free(s, slot)
+    return actions, orphans
+
+
+def close_free(s: StreamState, slot: int) -> list[Task]:
+    """A slot is no more. The free-standing tasks that nobody owes now."""
+    return [task for task in s.free.close(slot) if not s.is_owed_at_home(task)]
+
+
+def may_sleep(s: StreamState, chain: Chain) -> bool:
+    """Whether its tasks are made without a worker of its own, and better so."""
+    is_needed = chain.num_owed or not any(slot != chain.slot for slot in s.free.on)
+    has_place = s.num_places > 0 and s.num_chains_here >= num_to_keep(s)
+    return s.phase is Phase.FREE and chain.is_away and has_place and not is_needed
+
+
+def wake(s: StreamState, chain: Chain) -> list[Action]:
+    """Give a chain that is asleep a worker of its own again."""
+    if not chain.is_asleep:
+        return []
+    chain.where = Where.REMOTE if s.num_places else Where.HERE
+    s.num_replayed += chain.num_to_replay()
+    if s.phase is Phase.FREE:
+        s.free.on[chain.number] = {}
+    return chain.replay(s.seeds)
+
+
+def slots_for_free_tasks(s: StreamState) -> list[int]:
+    """Where others help, only some of this machine's."""
+    if not s.num_places or s.num_local is None:
+        return list(s.free.on)
+    here = [slot for slot in s.free.on if s.is_here(slot)]
+    spared = set(here[s.num_local :])
+    return [slot for slot in s.free.on if slot not in spared] or list(s.free.on)

@@ -1,0 +1,84 @@
+"""Which rule an event calls, in which phase, and which phases that may lead to.
+
+A pair that is not in TABLE cannot be. docs/architecture.md has a picture that is made from it.
+Pure: no thread, clock, socket or torch.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from stoker.scheduler.events import (
+    Action,
+    Arrived,
+    Astray,
+    Closed,
+    Drawn,
+    Ended,
+    Event,
+    FreeArrived,
+    Greeted,
+    Late,
+    Lost,
+    Offered,
+    Refused,
+    Restarted,
+    Watched,
+)
+from stoker.scheduler.rules import chains, fan_out, hedging, placement
+from stoker.scheduler.state import Phase, StreamState
+
+HOME, ASKED, FREE, BARRED, CLOSED = Phase
+
+
+class Rule(NamedTuple):
+    """act(state, event) -> actions; to: phases that it may lead to, beside the one that it is in."""
+
+    act: Callable[[StreamState, Any], list[Action]]
+    to: tuple[Phase, ...] = ()
+
+
+_AT_HOME = {
+    Drawn: Rule(chains.drawn),
+    Arrived: Rule(chains.arrived),
+    Lost: Rule(chains.lost),
+    Offered: Rule(placement.offered),
+    Late: Rule(hedging.late),
+    Restarted: Rule(chains.restarted),
+    Closed: Rule(chains.closed, to=(CLOSED,)),
+}
+TABLE: dict[Phase, dict[type[Event], Rule]] = {
+    HOME: _AT_HOME
+    | {
+        Ended: Rule(chains.ended),
+        Astray: Rule(chains.astray),
+        Watched: Rule(fan_out.watched_at_home, to=(ASKED, BARRED)),
+        Greeted: Rule(fan_out.greeted, to=(BARRED,)),
+    },
+    ASKED: _AT_HOME
+    | {
+        Watched: Rule(fan_out.watched, to=(FREE, BARRED)),
+        Greeted: Rule(fan_out.greeted, to=(FREE, BARRED)),
+        Lost: Rule(fan_out.lost, to=(BARRED,)),
+        Offered: Rule(fan_out.offered),
+    },
+    FREE: _AT_HOME
+    | {
+        Drawn: Rule(fan_out.drawn),
+        Arrived: Rule(fan_out.arrived_at_home),
+        FreeArrived: Rule(fan_out.arrived),
+        Watched: Rule(fan_out.watched, to=(BARRED,)),
+        Greeted: Rule(fan_out.greeted, to=(BARRED,)),
+        Refused: Rule(fan_out.refused, to=(BARRED,)),
+        Lost: Rule(fan_out.lost, to=(BARRED,)),
+        Offered: Rule(fan_out.offered, to=(BARRED,)),
+        Late: Rule(hedging.late_free),
+    },
+    BARRED: _AT_HOME
+    | {
+        FreeArrived: Rule(fan_out.crossed),
+        Watched: Rule(chains.watched),
+        Greeted: Rule(fan_out.greeted),
+        Refused: Rule(fan_out.refused),
+    },
+}
+OF_ITERABLES = (Ended, Astray)  # of a loader over anything else they cannot be
