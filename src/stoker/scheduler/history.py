@@ -220,7 +220,7 @@ class Chain:
     # -- a replacement, or a second worker --------------------------------------------------------
 
     def settle(self, slot: int) -> list[Action]:
-        """Of its two workers this one goes on; nothing where it has one."""
+        """Go on with this one of its two workers; no actions where it has one."""
         if self.second_slot is None:
             return []
         other = self.slot if slot == self.second_slot else self.second_slot

@@ -128,11 +128,9 @@ def watched(s: StreamState, event: Watched) -> list[Action]:
     if s.is_iterable:
         chain.saved(point)
         return []
-    if chain.is_moving and point.fingerprint == s.fingerprint:
-        chain.keep_point(point, s.fingerprint)
-        if not chain.num_to_replay():
-            return placement.move(s, chain)
     chain.keep_point(point, s.fingerprint)
+    if chain.is_moving and not chain.num_to_replay():
+        return placement.move(s, chain)
     is_long = chain.nbytes > s.limits.long_history_nbytes and s.max_deaths > 1
     if is_long and not s.has_asked_witness:
         s.has_asked_witness = True
@@ -169,7 +167,7 @@ def closed(s: StreamState, event: Closed) -> list[Action]:
 
 
 def lost(s: StreamState, event: Lost) -> list[Action]:
-    """Of a chain, or the witness: without that, histories stay whole."""
+    """A worker of a chain; or the witness, without which histories stay whole."""
     count_loss(s, event)
     chain = s.chain_of(event.slot)
     if chain is None:
@@ -182,7 +180,7 @@ def count_loss(s: StreamState, event: Lost) -> None:
 
 
 def one_of_two_lost(chain: Chain, slot: int) -> list[Action]:
-    """Where a chain has two workers the other goes on. Empty: it has not."""
+    """Go on with the other worker, where the chain has two; no actions where it has one."""
     if chain.second_slot is None:
         return []
     return chain.settle(chain.second_slot if slot == chain.slot else chain.slot)
@@ -199,9 +197,8 @@ def revive(s: StreamState, chain: Chain, loss: Lost | None) -> list[Action]:
     if how is not None and chain.is_away:
         chain.died_away(s.limits.max_deaths_away)
     chain.num_machines_lost += how is None and chain.is_away
-    if chain.num_machines_lost >= s.limits.max_deaths or s.num_chains_here < placement.num_to_keep(
-        s
-    ):
+    has_too_few_here = s.num_chains_here < placement.num_to_keep(s)
+    if chain.num_machines_lost >= s.limits.max_deaths or has_too_few_here:
         chain.come_home()
     s.num_replayed += chain.num_to_replay()
     return chain.replay(s.seeds)
