@@ -28,7 +28,7 @@ _lists: "list[list[Any]]" = [known for known in gc.get_referrers(_mark) if type(
 
 
 def has_functions_of_the_scripts() -> bool:
-    """Also where it cannot be told, because this Python keeps them elsewhere."""
+    """Whether it has; True also where that cannot be told: this Python keeps them elsewhere."""
     return len(_lists) != 3 or any(_is_scripts(function) for known in _lists for function in known)
 
 

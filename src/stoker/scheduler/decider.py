@@ -1,7 +1,7 @@
 """The only place that decides what a stream does next: step(event) -> actions.
 
-What an event does in which phase says the table of `rules/`. A pair that is not in it raises
-BrokenGuarantee with the story so far.
+The table in `rules/` says which rule an event calls in which phase. A pair that is not in it
+raises BrokenGuarantee with the story so far.
 Pure: no thread, clock, socket or torch.
 """
 

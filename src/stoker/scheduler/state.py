@@ -58,7 +58,7 @@ class StreamState:
     at all; is_iterable: a chain's tasks are all alike, and it may end before others; is_stateful:
     what was drawn ahead is part of a state that the script can see, and workers hear of every
     epoch; first_chain: the one that the first epoch begins with; persistent: workers outlive an
-    iterable; max_deaths: as of the limits, None for theirs; may_hedge: a batch that is late may be
+    iterable; max_deaths: in place of the limits', if not 0; may_hedge: a batch that is late may be
     asked of a second worker; max_held: batches that memory has room for, beyond torch's own."""
 
     num_chains: int
