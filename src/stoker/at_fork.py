@@ -44,5 +44,13 @@ def _is_scripts(function: "Any") -> bool:
             return False
         code = getattr(function, "__code__", None) or type(function).__call__.__code__
         return not is_installed(code.co_filename)
-    except Exception:
-        return False  # compiled, as a lock's methods are; or an object that raises what it likes
+    except Exception:  # compiled, or an object that raises what it likes
+        return _is_of_held_lock(function)
+
+
+def _is_of_held_lock(function: "Any") -> bool:
+    """Whose a lock is cannot be told; but to acquire one that the script holds would hang the loop."""
+    from _thread import LockType
+
+    lock = getattr(function, "__self__", None)
+    return type(lock) is LockType and lock.locked()

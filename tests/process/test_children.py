@@ -51,9 +51,10 @@ def test_hooks_that_wait_for_a_thread_of_the_script_run_as_under_torch(tmp_path)
     assert (plain.stderr, ours.stderr) == ("done\n", "done\n")
 
 
-def test_without_workers_at_fork_functions_of_the_script_never_run(tmp_path):
-    """One prints, one waits for ever in a forked process."""
-    plain, ours = plain_and_ours([sys.executable, "hooks_alone.py"], tmp_path)
+@pytest.mark.parametrize("whose", [[], ["lock"]], ids=["functions", "a held lock's"])
+def test_without_workers_at_fork_functions_of_the_script_never_run(whose, tmp_path):
+    """One prints, one waits for ever in a forked process; a lock's, which is held, would wait here."""
+    plain, ours = plain_and_ours([sys.executable, "hooks_alone.py", *whose], tmp_path)
     assert (ours.stdout, ours.returncode) == (plain.stdout, 0), ours.stderr
     (loader,) = ours.report["loaders"]
     assert "at-fork functions" in loader["reasons"][0]

@@ -41,6 +41,13 @@ def test_what_others_have_written_does_not_count_and_nothing_raises(function):
     assert not at_fork._is_scripts(function)
 
 
+def test_a_lock_counts_while_it_is_held():
+    lock = threading.Lock()
+    assert not at_fork._is_scripts(lock.acquire)
+    with lock:
+        assert at_fork._is_scripts(lock.acquire)
+
+
 def test_the_lists_of_this_python_are_found():
     """In a child: what is registered cannot be taken back."""
     assert not at_fork.has_functions_of_the_scripts()
