@@ -33,23 +33,22 @@ MINUTES = {  # of two processes, what the full tier has more than the default on
     "tests/process/test_verify.py": 3,
 }
 ROOMS = {
-    "scheduler": ["equality/test_kills", "equality/test_fan_out"],
-    "stream": ["equality/test_matrix", "equality/test_kept", "equality/test_kills"],
+    "scheduler": ["equality/test_kills", "equality/test_fan_out", "equality/test_matrix"],
+    "loaders": [
+        "equality/test_matrix", "equality/test_kept", "equality/test_kills",
+        "equality/test_in_process", "equality/test_stateful",
+    ],
     "worker": ["equality/test_matrix", "equality/test_iterables"],
     "wire": ["equality/test_kept", "equality/test_matrix"],
-    "order": ["equality/test_matrix"],
-    "spare": ["equality/test_in_process"],
-    "purity": ["equality/test_fan_out", "equality/test_in_process"],
-    "stateful": ["equality/test_stateful"],
-    "cluster": ["process/test_ends", "equality/test_spawned"],
-    "plane": ["process/test_away", "process/test_parts"],
-    "host": ["process/test_away", "process/test_printed"],
+    "fingerprint": ["equality/test_fan_out", "equality/test_in_process"],
+    "local": ["process/test_ends", "equality/test_spawned"],
+    "remote": ["process/test_away", "process/test_parts", "process/test_printed"],
     "gradients": ["process/test_gradients", "process/test_probe"],
-    "proof": ["process/test_verify"],
+    "verify": ["process/test_verify"],
     "report": ["process/test_ends"],
     "intercept": ["process/test_arming", "equality/test_scripts"],
     "cli": ["process/test_bad_inputs", "process/test_verify"],
-}
+}  # fmt: skip
 
 
 def git(*words: str) -> str:

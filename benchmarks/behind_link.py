@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 from stoker.clock import Deadline
 from stoker.config import Settings
 from stoker.intercept import patches, run
-from stoker.plane.auth import versions
-from stoker.plane.fleet import Fleet
-from stoker.stream import helpers
+from stoker.loaders.driver import helpers
+from stoker.remote.net.auth import versions
+from stoker.remote.trainer.fleet import Fleet
 
 PATIENCE_S = 120.0
 HERE, THERE = "10.213.78.1", "10.213.78.2"
 NAME, END = f"stoker-bench-{os.getpid()}", f"sb{os.getpid() % 100_000}"
-RAW_HOST = "import sys, stoker.host.host as h; h.Encoder = lambda: None; sys.exit(h.run())"
+RAW_HOST = "import sys, stoker.remote.host.host as h; h.Encoder = lambda: None; sys.exit(h.run())"
 
 
 def do(*words: str) -> None:
@@ -65,7 +65,7 @@ def beyond(words: Sequence[str]) -> list[str]:
 @contextlib.contextmanager
 def fleet(num_hosts: int, *, has_codec: bool = True, cpus: str = "") -> Iterator[Fleet]:
     """Hosts behind the link, for the loaders of this process. cpus: as taskset takes them."""
-    what = ("-m", "stoker.host.host") if has_codec else ("-c", RAW_HOST)
+    what = ("-m", "stoker.remote.host.host") if has_codec else ("-c", RAW_HOST)
     words = [*(("taskset", "-c", cpus) if cpus else ()), sys.executable, *what]
     settings = Settings(cluster=f"processes:{num_hosts}", bind=HERE, quiet=True)
     more = {"versions": versions(), "script": None, "host": beyond(words)}

@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader, Dataset
 from stoker.clock import Deadline
 from stoker.config import Settings
 from stoker.intercept import patches, run
-from stoker.plane.auth import versions
-from stoker.plane.fleet import Fleet
-from stoker.stream import helpers
+from stoker.loaders.driver import helpers
+from stoker.remote.net.auth import versions
+from stoker.remote.trainer.fleet import Fleet
 from stoker.wire.batch_codec import encode
 from stoker.wire.frame import INLINE, PLACE
 from stoker.wire.slabs import Arena, Heap

@@ -1,6 +1,6 @@
 """A host without torch: what it is asked for is there already, and only has to travel.
 
-    emulated_host.py ANSWER          a Pass and who it is come on stdin, as to host/host.py
+    emulated_host.py ANSWER          a Pass and who it is come on stdin, as to remote/host/host.py
 
 ANSWER is a file that `emulated.py` made: one batch as a worker would have encoded it, and how long
 a task takes, which is slept. Whatever the job is, it is ready. Real messages, real handshake.
@@ -15,11 +15,13 @@ import time
 from collections import deque
 from typing import Any
 
-from stoker.plane.auth import Pass, dial
-from stoker.plane.link import BEAT_S, Link, Message, Word
-from stoker.plane.relay import _NUM_PARTS, _PART, RAW
+from stoker.remote.net.auth import Pass, dial
+from stoker.remote.net.control import Exited, encode
+from stoker.remote.net.link import BEAT_S, Link, Message, Word
+from stoker.remote.net.relay import _NUM_PARTS, _PART, RAW
 from stoker.wire.channel import ConnectionLost
 from stoker.wire.frame import HEADER, Kind, pack, unpack
+from stoker.wire.marks import NOTHING
 
 
 class Emulated:
@@ -43,7 +45,7 @@ class Emulated:
             case Word.HANG_UP:
                 self.tasks.pop(lane, None)
                 self.due_s.pop(lane, None)
-                self.link.send(Word.ENDED, lane, json.dumps((os.getpid(), 0)).encode())
+                self.link.send(Word.ENDED, lane, encode(Exited(os.getpid(), 0, NOTHING)))
             case Word.FRAME if lane in self.tasks:
                 header = unpack(message.head, 0)
                 if header.kind == Kind.BEGIN:

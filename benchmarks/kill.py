@@ -34,9 +34,10 @@ from torch.utils.data import DataLoader, Dataset
 from stoker.clock import Deadline
 from stoker.config import Settings
 from stoker.intercept import patches, run
-from stoker.plane.auth import versions
-from stoker.plane.fleet import Fleet
-from stoker.stream import helpers
+from stoker.loaders.driver import helpers
+from stoker.remote.net.auth import versions
+from stoker.remote.net.control import Places
+from stoker.remote.trainer.fleet import Fleet
 
 NUM_HOSTS = 4
 TASK_S = 0.1
@@ -94,12 +95,12 @@ class Loop:
         self.draw = random.Random(seed)
         self.ready_s: list[float] = []  # when a host could make batches
         self.away = iterator._driver._helpers.away
-        self.hear_places, self.away.on_places = self.away.on_places, self._hear_places
+        self.take_in, self.away.take_in = self.away.take_in, self._take_in
 
-    def _hear_places(self, num_places: int) -> None:
-        if num_places > self.away.num_places:
+    def _take_in(self, news: object) -> None:
+        if isinstance(news, Places) and news.num_places > self.away.num_places:
             self.ready_s.append(time.monotonic())
-        self.hear_places(num_places)
+        self.take_in(news)
 
     def warm(self, seconds: float) -> int:
         """Until the last batches came from all hosts and from nowhere else, or time is over.

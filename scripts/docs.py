@@ -2,19 +2,22 @@
 
 usage: scripts/docs.py [--check]      --check writes nothing; exit code 1 where anything is stale
 
-Promise: a generated block (settings, help, digest encoding) is what the code says; every relative
+Promise: a generated block (settings, help, rooms, arrows, the decider's table, digest encoding) is what the code says; every relative
 link leads somewhere; every error has its heading in docs/errors.md; every test named exists.
 Ban: touches nothing outside its marker lines; imports no torch.
 """
 
 import argparse
+import ast
 import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "src"))
+sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
+
+from tests.unit import test_layers as layers  # noqa: E402
 
 from stoker import config, errors  # noqa: E402  # this checkout's, installed or not
 from stoker.cli import probe, run, verify  # noqa: E402
@@ -88,11 +91,47 @@ def _rule_cell(of_phase: dict[type[events.Event], rules.Rule], event: type[event
     return f" `{act.__module__.rpartition('.')[2]}.{act.__name__}`{only} |"
 
 
+def rooms() -> str:
+    """Every folder and file of src/stoker with the first line of its docstring."""
+    files = sorted(layers.FILES, key=lambda name: (name.count(".") > 0, name))
+    lines = [_tree_line(0, f"{name}.py", name) for name in files if "." not in name]
+    for room in sorted((*layers.ARROWS, *layers.ALCOVES, *layers.HALLS)):
+        folder = room.replace("/", ".")
+        lines.append(
+            _tree_line(room.count("/"), f"{room.rpartition('/')[2]}/", f"{folder}.__init__")
+        )
+        inside = [n for n in files if n.rpartition(".")[0] == folder and not n.endswith("__init__")]
+        depth = room.count("/") + 1
+        lines += [_tree_line(depth, f"{n.rpartition('.')[2]}.py", n) for n in inside]
+    return "```text\nsrc/stoker/\n" + "\n".join(lines) + "\n```\n"
+
+
+def _tree_line(depth: int, name: str, module: str) -> str:
+    text = ast.get_docstring(ast.parse(layers.FILES[module].read_text())) or ""
+    star = " *" if module in layers.PURE else ""
+    return f"{'  ' * (depth + 1) + name + star:<26} {text.partition(chr(10))[0]}"
+
+
+def arrows() -> str:
+    """Which room may import which, as tests/unit/test_layers.py checks it."""
+    lines = [
+        f"| `{room}/` | {', '.join(f'`{to}/`' for to in sorted(may)) or 'nothing'} |\n"
+        for room, may in layers.ARROWS.items()
+    ]
+    everybody = ", ".join(f"`{name}`" for name in sorted(layers.EVERYBODY_MAY))
+    return (
+        f"Every room may import {everybody}; besides:\n\n"
+        f"| room | may import |\n|---|---|\n{''.join(lines)}"
+    )
+
+
 GENERATED: dict[str, tuple[Path, Callable[[], str]]] = {
     "settings": (ROOT / "docs/configuration.md", settings_table),
     "help": (ROOT / "docs/configuration.md", help_text),
     "verify": (ROOT / "docs/configuration.md", verify_help),
     "probe": (ROOT / "docs/configuration.md", probe_help),
+    "rooms": (ROOT / "docs/architecture.md", rooms),
+    "arrows": (ROOT / "docs/architecture.md", arrows),
     "phases": (ROOT / "docs/architecture.md", phases),
     "encoding": (ROOT / "docs/report.md", digest_encoding),
 }

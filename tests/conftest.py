@@ -108,7 +108,7 @@ def descendants(pid: int | None = None) -> frozenset[int]:
         for task in _listdir(f"/proc/{parent}/task"):
             for child in map(int, _read(f"/proc/{parent}/task/{task}/children").split()):
                 what = _read(f"/proc/{child}/cmdline")  # empty: of a zombie
-                of_ray = (is_rays or starts_ray(what)) and "stoker.host" not in what
+                of_ray = (is_rays or starts_ray(what)) and "stoker.remote.host" not in what
                 todo.append((child, of_ray))
                 if not of_ray and "resource_tracker" not in what:
                     found.add(child)
@@ -122,7 +122,7 @@ def starts_ray(cmdline: str) -> bool:
 
 def templates() -> list[int]:
     """Pids of the processes that fork this one's workers."""
-    local = sys.modules.get("stoker.cluster.local")
+    local = sys.modules.get("stoker.local.template")
     pids = [] if local is None else [t.pid for t in tuple(local._living)]
     # One that has ended is its new parent's to reap, which may take seconds over it.
     return [pid for pid in pids if pid and (state_of(pid) != "Z" or parent_of(pid) == os.getpid())]
@@ -186,7 +186,9 @@ def settle(before: frozenset[int], timeout_s: float = GRACE_S) -> None:
     while others_zombies(before) and time.monotonic() < end_s:
         time.sleep(0.02)  # nobody is told when another process reaps its child
     gc.collect()  # what a thread or process held until it ended
-    local, forks = (sys.modules.get(f"stoker.{m}") for m in ("cluster.local", "stream.forks"))
+    local, forks = (
+        sys.modules.get(f"stoker.{m}") for m in ("local.template", "loaders.driver.forks")
+    )
     if local is not None and forks is not None:
         local.reap()
         for lender in forks.pool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stoker.plane.auth import admit, make_token
+from stoker.remote.net.auth import admit, make_token
 from tests.conftest import descendants, state_of, wait_until_gone
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ import sys
 import threading
 from typing import Any
 
-from stoker.cluster.engine import Engine, make_engine
+from stoker.remote.engines.engine import Engine, make_engine
 
 
 def make(kind: str, settings: dict[str, Any]) -> Engine:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stoker.clock import now_s
-from stoker.cluster.hosts import Bounds, Brake, to_give_back
+from stoker.remote.engines.hosts import Bounds, Brake, to_give_back
 from tests.contract.small_host import serve
 
 

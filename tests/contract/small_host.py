@@ -9,8 +9,8 @@ import os
 import select
 import sys
 
-from stoker.cluster.hosts import UNREACHABLE
-from stoker.plane.auth import Pass, dial
+from stoker.remote.engines.hosts import UNREACHABLE
+from stoker.remote.net.auth import Pass, dial
 
 DIAL_S = 10.0
 

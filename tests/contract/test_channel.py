@@ -10,11 +10,11 @@ import socket
 
 import pytest
 
-from stoker.plane.link import Link
-from stoker.plane.tls import client_context, make_certificate, server_context
+from stoker.remote.net.link import Link
+from stoker.remote.net.tls import client_context, make_certificate, server_context
 from stoker.wire.channel import Channel, ConnectionLost
 from stoker.wire.frame import Kind, pack
-from tests.unit.plane.streams import Said, encode
+from tests.unit.remote.streams import Said, encode
 
 PATIENCE_MS = 10_000  # nothing here takes as long
 

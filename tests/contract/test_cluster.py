@@ -1,4 +1,4 @@
-"""What every Cluster promises (cluster/base.py), on real processes."""
+"""What every Cluster promises (local/cluster.py), on real processes."""
 
 import multiprocessing
 import os
@@ -11,8 +11,11 @@ from multiprocessing import forkserver, resource_tracker
 import pytest
 
 from stoker.clock import Deadline
-from stoker.cluster.local import Template, reap, wait_all_gone
-from stoker.cluster.spawned import Spawned
+from stoker.loaders.driver.memory import Memory
+from stoker.loaders.driver.workers import Workers
+from stoker.local.spawned import Spawned
+from stoker.local.template import Template, reap, wait_all_gone
+from tests.slots import C
 
 PATIENCE_S = 10.0  # nothing here takes as long
 
@@ -26,7 +29,7 @@ def obey(slot, sock):
     sock.settimeout(None)
     while word := sock.recv(64):
         if word == b"who":
-            sock.sendall(f"{slot} {os.getpid()}".encode())
+            sock.sendall(f"{slot.number} {os.getpid()}".encode())
         elif word == b"exit":
             sys.exit(7)
         elif word == b"os._exit":
@@ -44,17 +47,30 @@ def obey(slot, sock):
 def local(body=obey, num_first=2):
     context = multiprocessing.get_context("fork")
     processes = [context.Process() for _ in range(max(1, num_first))]
-    return Template(processes, body, num_first)
+    return Template(processes, body, C[:num_first])
 
 
 def run_body(body, slot, sock, extra):
-    assert extra == f"extra of {slot}"
+    assert extra == f"extra of {slot.number}"
     body(slot, sock)
 
 
 def spawned(body=obey, num_first=2):
     context = multiprocessing.get_context("forkserver")
-    return Spawned(context, run_body, body, lambda slot: (f"extra of {slot}",), num_first)
+    return Spawned(
+        context, run_body, body, lambda slot: (f"extra of {slot.number}",), C[:num_first]
+    )
+
+
+class Mixed(Workers):
+    """The workers of odd slots are elsewhere."""
+
+    def start(self, slot, after_s=0.0, away=False):
+        return super().start(slot, after_s, away=bool(slot.number % 2))
+
+
+def mixed(body=obey, num_first=2):
+    return Mixed(local(body, 1), Memory(C[:8], 1 << 16, can_travel=False), local(body, 0))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -68,9 +84,9 @@ def server():
     resource_tracker._resource_tracker._stop()
 
 
-@pytest.fixture(params=[local, spawned])
+@pytest.fixture(params=[local, spawned, mixed])
 def make(request):
-    if request.param is spawned and request.node.get_closest_marker("template"):
+    if request.param is not local and request.node.get_closest_marker("template"):
         pytest.skip("of templates only")
     made = []
 
@@ -93,7 +109,7 @@ def cluster(make):
 @pytest.fixture
 def joined(cluster):
     """The cluster and its two workers' sockets."""
-    socks = [cluster.start(slot) for slot in range(2)]
+    socks = [cluster.start(C[slot]) for slot in range(2)]
     for sock in socks:
         sock.settimeout(PATIENCE_S)
     yield cluster, socks
@@ -129,10 +145,27 @@ def wait_dead(pid):
     return is_dead
 
 
+def test_a_worker_that_has_ended_is_told_once_and_is_news(joined):
+    cluster, socks = joined
+    ask(socks[1], b"who")
+    assert cluster.news_fds() and cluster.take_ended() == set()
+    news = select.poll()
+    for fd in cluster.news_fds():
+        news.register(fd, select.POLLIN)
+    ask(socks[1], b"exit")
+    told = set()
+    while not told:  # that it has started is news too
+        assert news.poll(PATIENCE_S * 1000)
+        cluster.hear()
+        told = cluster.take_ended()
+    assert told == {C[1]} and cluster.take_ended() == set()
+    assert not cluster.is_gone
+
+
 def test_each_slots_worker_is_a_process_of_its_own(joined):
     cluster, socks = joined
     told = [ask(sock, b"who").split() for sock in socks]
-    pids = [cluster.wait_pid(slot, soon()) for slot in range(2)]
+    pids = [cluster.wait_pid(C[slot], soon()) for slot in range(2)]
     assert [(int(slot), int(pid)) for slot, pid in told] == list(enumerate(pids))
     assert len({os.getpid(), *pids}) == 3
     assert getattr(cluster, "pid", None) not in (os.getpid(), *pids)  # a template's own
@@ -147,53 +180,53 @@ def test_a_worker_that_ends_by_itself_is_told_with_its_code(joined, word, code):
     cluster, socks = joined
     pid = int(ask(socks[1], b"who").split()[1])
     assert ask(socks[1], word) == b""
-    how = cluster.wait_exit(1, soon())
-    assert (how.slot, how.pid, how.code) == (1, pid, code)
+    how = cluster.wait_exit(C[1], soon())
+    assert (how.slot, how.pid, how.code) == (C[1], pid, code)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGUSR1])
 def test_a_killed_worker_is_told_with_its_signal(joined, signum):
     cluster, socks = joined
     ask(socks[0], b"who")
-    cluster.signal(0, signum)
-    assert cluster.wait_exit(0, soon()).code == -signum
+    cluster.signal(C[0], signum)
+    assert cluster.wait_exit(C[0], soon()).code == -signum
     assert ended(socks[0])
 
 
 def test_a_worker_killed_from_outside_is_told_as_well(joined):
     cluster, socks = joined
     os.kill(int(ask(socks[0], b"who").split()[1]), signal.SIGKILL)
-    assert cluster.wait_exit(0, soon()).code == -signal.SIGKILL
+    assert cluster.wait_exit(C[0], soon()).code == -signal.SIGKILL
 
 
 def test_a_worker_ends_with_its_socket(joined):
     cluster, socks = joined
     socks[0].close()
-    assert cluster.wait_exit(0, soon()).code == 0
+    assert cluster.wait_exit(C[0], soon()).code == 0
     assert ask(socks[1], b"who").startswith(b"1 "), "the other one lives on"
 
 
 def test_a_living_worker_has_no_exit(joined):
     cluster, socks = joined
     ask(socks[0], b"who")
-    assert cluster.wait_exit(0, Deadline(0)) is None
+    assert cluster.wait_exit(C[0], Deadline(0)) is None
 
 
 def test_an_exit_may_be_asked_for_again(joined):
     cluster, socks = joined
     ask(socks[0], b"exit")
-    assert cluster.wait_exit(0, soon()) == cluster.wait_exit(0, Deadline(0)) != None  # noqa: E711
+    assert cluster.wait_exit(C[0], soon()) == cluster.wait_exit(C[0], Deadline(0)) != None  # noqa: E711
 
 
 def test_a_slot_never_started_has_no_pid(cluster):
-    assert cluster.wait_pid(5, Deadline(0)) is None
+    assert cluster.wait_pid(C[5], Deadline(0)) is None
 
 
 def test_a_signal_to_a_worker_that_ended_is_nothing(joined):
     cluster, socks = joined
     ask(socks[0], b"exit")
-    cluster.wait_exit(0, soon())
-    cluster.signal(0, signal.SIGKILL)
+    cluster.wait_exit(C[0], soon())
+    cluster.signal(C[0], signal.SIGKILL)
     assert ask(socks[1], b"who").startswith(b"1 ")
 
 
@@ -201,19 +234,19 @@ def test_a_slot_can_be_started_again_and_tells_only_of_its_latest_worker(joined)
     cluster, socks = joined
     old = int(ask(socks[0], b"who").split()[1])
     ask(socks[0], b"exit")
-    assert cluster.wait_exit(0, soon()).pid == old
-    with cluster.start(0) as again:
-        new = cluster.wait_pid(0, soon())
+    assert cluster.wait_exit(C[0], soon()).pid == old
+    with cluster.start(C[0]) as again:
+        new = cluster.wait_pid(C[0], soon())
         assert ask(again, b"who") == f"0 {new}".encode() and new != old
-        assert cluster.wait_exit(0, Deadline(0)) is None
+        assert cluster.wait_exit(C[0], Deadline(0)) is None
         ask(again, b"os._exit")
-        assert cluster.wait_exit(0, soon()).code == 9
+        assert cluster.wait_exit(C[0], soon()).code == 9
 
 
 def test_a_slot_beyond_the_first_ones_can_be_started_later(joined):
     cluster, _ = joined
-    with cluster.start(6) as sock:
-        assert ask(sock, b"who") == f"6 {cluster.wait_pid(6, soon())}".encode()
+    with cluster.start(C[6]) as sock:
+        assert ask(sock, b"who") == f"6 {cluster.wait_pid(C[6], soon())}".encode()
 
 
 @pytest.mark.template
@@ -226,10 +259,10 @@ def test_a_replacement_starts_from_memory_as_it_was_at_iter(make):
     cluster = make(tell, 1)
     word[0] = b"now"
     for _ in range(2):
-        with cluster.start(0) as sock:
+        with cluster.start(C[0]) as sock:
             sock.settimeout(PATIENCE_S)
             assert sock.recv(64) == b"then"
-        assert cluster.wait_exit(0, soon()).code == 0
+        assert cluster.wait_exit(C[0], soon()).code == 0
 
 
 def test_workers_hold_no_fd_of_each_other(joined):
@@ -245,7 +278,7 @@ def test_closing_ends_every_worker_and_may_be_done_again(joined):
     cluster.close(0.0)
     cluster.close(0.0)
     wait_all_gone(soon())
-    assert getattr(cluster, "is_gone", True)
+    assert cluster.is_gone
     assert all(wait_dead(pid) for pid in (*pids, getattr(cluster, "pid", pids[0])))
     cluster.close(0.0)
 
@@ -267,12 +300,12 @@ def test_closing_before_anybody_joined_leaves_nothing(make):
 
 def test_a_worker_given_time_ends_by_itself(joined):
     cluster, socks = joined
-    pids = [cluster.wait_pid(slot, soon()) for slot in range(2)]
+    pids = [cluster.wait_pid(C[slot], soon()) for slot in range(2)]
     for sock in socks:
         sock.close()
     cluster.close(PATIENCE_S)
     wait_all_gone(soon())
-    exits = [cluster.wait_exit(slot, Deadline(0)) for slot in range(2)]
+    exits = [cluster.wait_exit(C[slot], Deadline(0)) for slot in range(2)]
     assert [(e.pid, e.code) for e in exits] == [(pid, 0) for pid in pids]
 
 
@@ -288,14 +321,14 @@ def test_a_forked_copy_closes_nothing(joined):
 
 @pytest.mark.template
 def test_a_worker_that_is_put_off_starts_for_a_signal_or_never(cluster):
-    first = [cluster.start(slot) for slot in range(2)]
+    first = [cluster.start(C[slot]) for slot in range(2)]
     for slot, sock in enumerate(first):
-        cluster.signal(slot, signal.SIGKILL)
-        assert cluster.wait_exit(slot, soon()) and ended(sock)
-    put_off = [cluster.start(slot, 1000.0) for slot in range(2)]
-    cluster.signal(0, signal.SIGKILL)
-    assert cluster.wait_exit(0, soon()).code == -signal.SIGKILL
-    assert cluster.wait_pid(1, Deadline(0)) is None
+        cluster.signal(C[slot], signal.SIGKILL)
+        assert cluster.wait_exit(C[slot], soon()) and ended(sock)
+    put_off = [cluster.start(C[slot], 1000.0) for slot in range(2)]
+    cluster.signal(C[0], signal.SIGKILL)
+    assert cluster.wait_exit(C[0], soon()).code == -signal.SIGKILL
+    assert cluster.wait_pid(C[1], Deadline(0)) is None
     cluster.drop_rest()
     assert all(map(ended, put_off))
     for sock in (*first, *put_off):
@@ -309,7 +342,7 @@ def test_workers_die_with_their_template(joined):
     os.kill(cluster.pid, signal.SIGKILL)
     assert all(ended(sock) for sock in socks)
     assert all(wait_dead(pid) for pid in pids)
-    assert cluster.wait_exit(0, soon()) is None
+    assert cluster.wait_exit(C[0], soon()) is None
     assert cluster.is_gone
 
 
@@ -318,8 +351,8 @@ def test_after_the_template_was_killed_a_start_gives_a_socket_that_ends(joined):
     cluster, socks = joined
     os.kill(cluster.pid, signal.SIGKILL)
     assert all(ended(sock) for sock in socks)
-    cluster.wait_exit(0, soon())
-    with cluster.start(0) as sock:
+    cluster.wait_exit(C[0], soon())
+    with cluster.start(C[0]) as sock:
         assert ended(sock)
 
 
@@ -328,9 +361,10 @@ import multiprocessing, os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from tests.contract.test_cluster import deaf_to_all, local
 from stoker.clock import Deadline
+from tests.slots import C
 cluster = local(deaf_to_all)
-pids = [cluster.wait_pid(slot, Deadline(10)) for slot in range(2)]
-socks = [cluster.start(slot) for slot in range(2)]
+pids = [cluster.wait_pid(C[slot], Deadline(10)) for slot in range(2)]
+socks = [cluster.start(C[slot]) for slot in range(2)]
 for sock in socks:
     sock.recv(64)
 print(cluster.pid, *pids, flush=True)
@@ -362,19 +396,19 @@ def test_when_the_trainer_is_gone_nothing_stays(how, request):
 
 def test_a_pair_of_clusters_does_not_mix(make):
     one, other = make(obey, 1), make(obey, 1)
-    with one.start(0) as first, other.start(0) as second:
+    with one.start(C[0]) as first, other.start(C[0]) as second:
         ask(second, b"who")
-        assert int(ask(first, b"who").split()[1]) == one.wait_pid(0, soon())
+        assert int(ask(first, b"who").split()[1]) == one.wait_pid(C[0], soon())
         ask(first, b"exit")
-        assert one.wait_exit(0, soon()).code == 7
-        assert other.wait_exit(0, Deadline(0)) is None
+        assert one.wait_exit(C[0], soon()).code == 7
+        assert other.wait_exit(C[0], Deadline(0)) is None
 
 
 @pytest.mark.parametrize("start", [True, False])
 def test_workers_that_were_put_off_start_or_end_when_told(start):
     num_first = len(os.sched_getaffinity(0)) + 2
     cluster = local(num_first=num_first)
-    socks = [cluster.start(slot) for slot in range(num_first)]
+    socks = [cluster.start(C[slot]) for slot in range(num_first)]
     if start:
         cluster.start_rest()
         for slot, sock in enumerate(socks):
@@ -393,7 +427,7 @@ def test_workers_that_were_put_off_start_or_end_when_told(start):
 @pytest.mark.template
 def test_a_template_that_does_not_answer_is_killed_at_exit_with_its_workers(make):
     cluster = make()
-    socks = [cluster.start(slot) for slot in range(2)]
+    socks = [cluster.start(C[slot]) for slot in range(2)]
     for sock in socks:
         ask(sock, b"who")
     os.kill(cluster.pid, signal.SIGSTOP)

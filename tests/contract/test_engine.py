@@ -1,4 +1,4 @@
-"""The promises of `Engine` in cluster/engine.py, in the order of their statement, on every engine.
+"""The promises of `Engine` in remote/engines/engine.py, in the order of their statement, on every engine.
 
 Each is driven by a process of its own (engine_driver.py), as the receiver drives it, and starts hosts
 that dial this process (small_host.py), which is their trainer.
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stoker.cluster.hosts import AGAIN_S
+from stoker.remote.engines.hosts import AGAIN_S
 from tests.conftest import parent_of, state_of, wait_until_gone
 from tests.contract.driven import GONE_WITHIN_S, NUM_PLACES, Engines, driven
 from tests.needs import NEEDS_RAY

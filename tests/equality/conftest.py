@@ -12,9 +12,8 @@ import pytest
 
 from stoker.clock import Deadline
 from stoker.intercept import run
-from stoker.plane.fleet import Fleet
-from stoker.stream import helpers
-from stoker.stream.driver import Driver
+from stoker.loaders.driver import Driver, helpers
+from stoker.remote.trainer.fleet import Fleet
 from tests.equality.fleets import NUM_HOSTS, PATIENCE_S, SETTINGS, Places, fleet_of
 from tests.needs import RAY
 from tests.process.nodes import ray_of
@@ -76,7 +75,7 @@ def places(fleet: Fleet | None, monkeypatch: pytest.MonkeyPatch) -> Places | Non
     def wait_for_places(self: Driver, *args: object, **kwargs: object) -> None:
         original(self, *args, **kwargs)
         seen.drivers.append(self)
-        if self._helpers is not None:
+        if isinstance(self._helpers, helpers.Helpers):
             away = self._helpers.away
             fleet.wait(
                 lambda: away.num_places == NUM_HOSTS or bool(away.cannot), Deadline(PATIENCE_S)

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from stoker.clock import Deadline
-from stoker.cluster.sizing import machine_nbytes
-from stoker.plane.auth import versions
-from stoker.plane.fleet import Fleet
-from stoker.stream.driver import Driver
+from stoker.loaders.driver import Driver
+from stoker.local.sizing import machine_nbytes
+from stoker.remote.net.auth import versions
+from stoker.remote.trainer.fleet import Fleet
 
 PATIENCE_S = 180.0  # Ray's hosts take 40 s on a slow day, more beside another test
 NUM_HOSTS = 2

@@ -15,9 +15,9 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from stoker.config import Settings
 from stoker.intercept import eligible, run
+from stoker.loaders.driver import Driver
+from stoker.loaders.multiprocess import StreamIterator
 from stoker.scheduler import history
-from stoker.stream.driver import Driver
-from stoker.stream.iterator import StreamIterator
 from stoker.worker.loop import Worker
 from tests.equality.cases import Samples
 from tests.equality.sides import QUIET, assert_equal, installed, play

@@ -26,8 +26,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_
 from stoker.clock import thread_cpu_s
 from stoker.config import Settings
 from stoker.intercept import run as this_run
-from stoker.spare import evidence
-from stoker.spare import iterator as spare
+from stoker.loaders.in_process import evidence
+from stoker.loaders.in_process import iterator as spare
 from tests.conftest import templates
 from tests.equality.cases import DRAWS, SAMPLERS, step
 from tests.equality.sides import QUIET, assert_equal, both, installed, play

@@ -17,16 +17,18 @@ import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from stoker.config import Settings
+from stoker.loaders import multiprocess as iterator
+from stoker.loaders.driver import workers
 from stoker.report.digest import batch_sha256
 from stoker.scheduler import history
 from stoker.scheduler.decider import Stream
 from stoker.scheduler.events import Lost
 from stoker.scheduler.state import Limits
-from stoker.stream import driver, iterator
 from stoker.wire.marks import NOTHING
 from tests.equality.cases import TRAINER, Case, Samples, make_loader, step, three_epochs
 from tests.equality.deaths import Deaths
 from tests.equality.sides import QUIET, both, installed
+from tests.slots import C
 
 GLOBAL_RNG = np.random.default_rng(17)
 COUNTER = itertools.count()
@@ -143,7 +145,7 @@ def test_a_death_that_is_told_twice_costs_one_worker():
         iterator = iter(DataLoader(SlowFirstWorker(48, draws="none"), 3, num_workers=2))
         next(iterator), next(iterator)
         answer = select.poll()
-        answer.register(iterator._driver._channels[1], select.POLLIN)
+        answer.register(iterator._driver._lines.get(C[1]), select.POLLIN)
         assert answer.poll(30_000)
         victim = iterator._workers[1]
         os.kill(victim.pid, signal.SIGKILL)
@@ -337,7 +339,7 @@ class DiesAndDiesWhileReplayed(DiesWhileReplayed):
 def test_elsewhere_a_death_is_blamed_on_a_task_that_had_begun_there(tmp_path, monkeypatch):
     lost = []
     noted = lambda *words: lost.append(Lost(*words)) or lost[-1]  # noqa: E731
-    monkeypatch.setattr(driver, "Lost", noted)
+    monkeypatch.setattr(workers, "Lost", noted)
     make = lambda num_workers, num_deaths=1: DataLoader(  # noqa: E731
         DiesAndDiesWhileReplayed(tmp_path, num_deaths), 2, num_workers=num_workers
     )

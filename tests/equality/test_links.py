@@ -12,9 +12,9 @@ from benchmarks.behind_link import END, HERE, beyond, do, held_to
 from torch.utils.data import DataLoader
 
 from stoker.clock import Deadline
-from stoker.cluster.processes import HOST
 from stoker.intercept import run
-from stoker.plane.fleet import Fleet
+from stoker.remote.engines.processes import HOST
+from stoker.remote.trainer.fleet import Fleet
 from tests.equality.fleets import SETTINGS, fleet_of
 from tests.equality.images import Images
 from tests.equality.sides import both

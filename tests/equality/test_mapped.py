@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from stoker.plane import ship
+from stoker.remote.net import ship
 from tests.equality.sides import both
 
 NUM_TOKENS = 1 << 22

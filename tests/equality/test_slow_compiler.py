@@ -15,8 +15,8 @@ from benchmarks.behind_link import HERE, beyond, held_to
 from torch.utils.data import DataLoader
 
 from stoker.clock import Deadline
-from stoker.cluster.processes import HOST
-from stoker.plane.fleet import Fleet
+from stoker.remote.engines.processes import HOST
+from stoker.remote.trainer.fleet import Fleet
 from tests.equality.fleets import SETTINGS, fleet_of
 from tests.equality.images import Images
 from tests.equality.sides import both
@@ -37,7 +37,7 @@ class Gate:
         spec.loader.exec_module = lambda module: (open({gate!r}).close(), go_on(module))
         return spec
 
-if "stoker.plane.receiver" in sys.orig_argv:
+if "stoker.remote.trainer.receiver" in sys.orig_argv:
     sys.meta_path.insert(0, Gate())
 """
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from stoker.cluster import spawned
+from stoker.local import spawned
 from tests.equality.cases import draw_all, step
 from tests.equality.shards import SHARDS, Shards
 from tests.equality.sides import both, installed

@@ -38,7 +38,7 @@ def children(pid: int) -> list[int]:
 
 
 def receiver(running: Running) -> int:
-    found = [pid for pid, what in marked(running.mark).items() if "plane.receiver" in what]
+    found = [pid for pid, what in marked(running.mark).items() if "trainer.receiver" in what]
     assert len(found) == 1, marked(running.mark)
     return found[0]
 

@@ -3,7 +3,6 @@ do; the test decides what it says, when, and counts what it sends.
 """
 
 import contextlib
-import json
 import mmap
 import os
 import pickle
@@ -18,17 +17,19 @@ from typing import Any
 
 from torch.utils.data import Dataset, _DatasetKind, default_collate
 
-from stoker.cluster.processes import start_host
-from stoker.plane.auth import Pass, admit, make_token
-from stoker.plane.link import BEAT_S, Link, Message, Word
-from stoker.plane.relay import _NUM_PARTS, _PART
-from stoker.plane.ship import Manifest, ship
-from stoker.plane.tls import make_certificate, server_context
+from stoker.remote.engines.processes import start_host
+from stoker.remote.net import control
+from stoker.remote.net.auth import Pass, admit, make_token
+from stoker.remote.net.link import BEAT_S, Link, Message, Word
+from stoker.remote.net.relay import _NUM_PARTS, _PART
+from stoker.remote.net.ship import Manifest, ship
+from stoker.remote.net.tls import make_certificate, server_context
 from stoker.wire.batch_codec import dumps
 from stoker.wire.channel import ConnectionLost
 from stoker.wire.frame import HEADER, Flag, Header, Kind, pack, pack_begin, unpack
 from stoker.worker.job import Job
 from tests.process.warm_hosts import RUN, Forked, WarmHosts
+from tests.slots import C
 
 PATIENCE_S = 60.0
 
@@ -54,7 +55,7 @@ class Host:
 
     def start(self, lane: int, job: int, slot: int) -> None:
         """A worker, whose BEGIN follows."""
-        self.link.send(Word.START, lane, json.dumps((job, slot)).encode())
+        self.link.send(Word.START, lane, control.encode(control.Begin(job, C[slot])))
         extra = pack_begin([], pickle.dumps((None, False)))
         self.link.send(Word.FRAME, lane, pack(Kind.BEGIN, extra_nbytes=len(extra)) + extra)
 
@@ -200,7 +201,7 @@ class OneTrainer:
             host.num_beats += 1
         elif message.kind == Word.WANT:
             if message.lane in self.jobs:
-                for digest in json.loads(head):
+                for digest in control.decode(head).of:
                     host.asked.append(digest)
                     if self.gives(host, digest):
                         self.give(host, digest)

@@ -1,10 +1,9 @@
 """What a host does with the workers it was told to start: real hosts, and a trainer that the test is."""
 
-import json
-
 import pytest
 
-from stoker.plane.link import BEAT_S, Word
+from stoker.remote.net.control import Exited, decode
+from stoker.remote.net.link import BEAT_S, Word
 from stoker.wire.marks import NOTHING
 from tests.process.job_data import Lists
 from tests.process.one_trainer import OneTrainer, one_trainer, packed
@@ -54,7 +53,7 @@ def test_a_slot_whose_worker_still_ends_gets_another_and_both_ends_are_told(trai
     trainer.until(lambda: all(host.words(Word.ENDED, lane) for lane in (2, 3, 4)))
     for lane in (2, 3, 4):
         (pid,) = host.words(Word.STARTED, lane)
-        assert json.loads(host.words(Word.ENDED, lane)[0]) == [int(pid), 0, NOTHING]
+        assert decode(host.words(Word.ENDED, lane)[0]) == Exited(int(pid), 0, NOTHING)
 
 
 def test_a_slot_started_twice_at_once_runs_both(trainer, host):
@@ -67,7 +66,7 @@ def test_a_slot_started_twice_at_once_runs_both(trainer, host):
     trainer.until(lambda: host.words(Word.STARTED, 5) and host.words(Word.STARTED, 6))
     host.link.send(Word.SIGNAL, 5, b"9")
     trainer.until(lambda: host.words(Word.ENDED, 5))
-    assert json.loads(host.words(Word.ENDED, 5)[0])[1] == -9
+    assert decode(host.words(Word.ENDED, 5)[0]).code == -9
     host.task(6, [1, 2], task_id=1)
     trainer.until(lambda: len(host.answers(6)) == 2)
     assert host.words(Word.ENDED, 6) == []

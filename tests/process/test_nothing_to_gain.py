@@ -6,16 +6,18 @@ How much later its command ends is measured: benchmarks, `nothing-to-gain`.
 import sys
 from pathlib import Path
 
-from stoker.spare.evidence import TOO_LITTLE
+from stoker.loaders.in_process.evidence import TOO_LITTLE
 from tests.process.harness import finished, under_stoker
 
 COSTLY = (
-    "stoker.stream.driver",
-    "stoker.stream.iterator",
-    "stoker.scheduler.",
-    "stoker.plane.",
+    "stoker.loaders.driver",
+    "stoker.loaders.multiprocess",
+    "stoker.scheduler.decider",
+    "stoker.scheduler.rules",
+    "stoker.remote.net",
+    "stoker.remote.trainer",
     "stoker.wire.",
-    "stoker.purity.",
+    "stoker.fingerprint.",
 )
 
 
@@ -26,7 +28,7 @@ def test_loaders_with_nothing_to_gain_import_nothing_that_makes_batches_elsewher
     run = finished([*under_stoker(*flags), sys.executable, "nothing_to_gain.py"], tmp_path)
     assert run.returncode == 0, run.stderr
     imported = run.stdout.split()
-    assert "stoker.spare.first" in imported
+    assert "stoker.loaders.in_process.first" in imported
     assert [name for name in imported if name.startswith(COSTLY)] == []
     assert run.report is not None
     short, nothing, little = (

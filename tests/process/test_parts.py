@@ -14,11 +14,11 @@ import numpy
 import pytest
 import xxhash
 
-from stoker.host import node
-from stoker.host.node import SILENT_S, Needs, Node
-from stoker.host.parts import Coming
-from stoker.plane.link import LOST_S, Word
-from stoker.plane.ship import Manifest, Part
+from stoker.remote.host import node
+from stoker.remote.host.node import SILENT_S, Needs, Node
+from stoker.remote.host.parts import Coming
+from stoker.remote.net.link import LOST_S, Word
+from stoker.remote.net.ship import Manifest, Part
 from tests.process.harness import started, under_stoker
 from tests.process.job_data import Large
 from tests.process.one_trainer import PATIENCE_S, packed
@@ -145,7 +145,7 @@ def test_the_next_epoch_brings_what_changed(one_trainer, small):
         assert sent_nbytes(trainer) < small.nbytes + FEW_NBYTES
 
 
-KEEPS_NOTHING = f"from stoker.host import node; node.KEPT_FRAC = 0; {RUN}"
+KEEPS_NOTHING = f"from stoker.remote.host import node; node.KEPT_FRAC = 0; {RUN}"
 
 
 @pytest.mark.full
@@ -261,7 +261,9 @@ def test_over_tls_a_large_part_keeps_nobody_from_beating(one_trainer, large):
 
 # -- too large ---------------------------------------------------------------------------------------
 
-HAS_LITTLE = f"from stoker.host import node; node.available_nbytes = lambda: 100_000_000; {RUN}"
+HAS_LITTLE = (
+    f"from stoker.remote.host import node; node.available_nbytes = lambda: 100_000_000; {RUN}"
+)
 
 
 def test_a_job_that_does_not_fit_is_refused_before_it_travels(one_trainer, small):

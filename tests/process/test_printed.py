@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.plane.link import Word
+from stoker.remote.net.link import Word
 from tests.process.harness import finished, started, under_stoker
 from tests.process.job_data import LeavesAChild, Prints
 from tests.process.one_trainer import PATIENCE_S, one_trainer, packed

@@ -30,7 +30,7 @@ GONE_WITHIN_S = 10.0  # the promise: docs/guarantees.md, G5
 def hosts(nodes: Nodes) -> frozenset[int]:
     """Of this cluster: they have the environment that its nodes were started with."""
     ours = f"HOME={nodes.home}".encode()
-    found = processes_with("stoker.host.host")
+    found = processes_with("stoker.remote.host.host")
     of_ours = (pid for pid in found if ours in environ_of(Path(f"/proc/{pid}")))
     return frozenset(pid for pid in of_ours if is_leader(pid))
 

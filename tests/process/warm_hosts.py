@@ -14,7 +14,7 @@ import subprocess
 import sys
 from typing import Any
 
-RUN = "import sys; from stoker.host import host; sys.exit(host.run())"
+RUN = "import sys; from stoker.remote.host import host; sys.exit(host.run())"
 
 
 class Forked:
@@ -65,7 +65,7 @@ class WarmHosts:
 
 def serve() -> str:
     """In the server: fork until nobody asks any more. In a host: the code that it runs."""
-    import stoker.host.host  # noqa: F401  # what makes it warm
+    import stoker.remote.host.host  # noqa: F401  # what makes it warm
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a host ended
     sock = socket.socket(fileno=os.dup(0))

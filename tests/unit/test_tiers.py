@@ -177,8 +177,8 @@ def test_every_room_has_tests_of_the_full_tier(touched):
 
 
 def test_ci_runs_what_a_change_touched_as_long_as_its_budget_lasts(touched):
-    assert touched.chosen(["README.md", "tests/unit/order/test_plan.py"]) == []
-    found = touched.chosen(["src/stoker/proof/table.py", "tests/equality/test_kept.py"])
+    assert touched.chosen(["README.md", "tests/unit/scheduler/test_plan.py"]) == []
+    found = touched.chosen(["src/stoker/verify/table.py", "tests/equality/test_kept.py"])
     bare, verify = "tests/bare/test_bare.py", "tests/process/test_verify.py"
     assert found == [bare, verify, "tests/equality/test_kept.py", "tests/unit"]
     found = touched.chosen([f"src/stoker/{room}/x.py" for room in touched.ROOMS])

@@ -12,8 +12,8 @@ from stoker import config
 from stoker.cli import run, verify
 from stoker.cli.watched import say, watched
 from stoker.errors import ConfigError
-from stoker.proof.record import ENOUGH, PROBE, PROBED
-from stoker.proof.runner import Run
+from stoker.verify.record import ENOUGH, PROBE, PROBED
+from stoker.verify.runner import Run
 
 MEASURED = 0
 END_S = 1.0  # from the first rank that has seen enough to the end of all

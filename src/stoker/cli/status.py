@@ -52,7 +52,7 @@ def main(words: list[str]) -> int:
         speak.write("stoker status: processes:N is no cluster that could be asked\n")
         return 2
     try:
-        from stoker.cluster.ray import look_at
+        from stoker.remote.engines.ray import look_at
 
         found = look_at(address, ANSWER_S)
     except ImportError:

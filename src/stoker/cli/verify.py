@@ -13,11 +13,11 @@ from stoker.cli import run
 from stoker.cli.watched import say, watched
 from stoker.config import Setting
 from stoker.errors import ConfigError
-from stoker.proof import table
-from stoker.proof.compare import Difference, Verdict, compare
-from stoker.proof.record import SEED, Side
-from stoker.proof.runner import Run, plan_for, processes
-from stoker.proof.sandbox import Sandbox
+from stoker.verify import table
+from stoker.verify.compare import Difference, Verdict, compare
+from stoker.verify.record import SEED, Side
+from stoker.verify.runner import Run, plan_for, processes
+from stoker.verify.sandbox import Sandbox
 
 EQUAL, DIFFERENT, UNDECIDED, COMMAND_FAILED, NOTHING_COMPARED = 0, 1, 3, 4, 5
 EXIT_CODES = """\

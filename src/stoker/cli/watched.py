@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stoker import speak
 from stoker.cli import run
-from stoker.proof.runner import CannotStart
+from stoker.verify.runner import CannotStart
 
 
 class _Ended(BaseException):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 WATCHED = "torch.utils.data"
 WATCHED_DDP = "torch.nn.parallel.distributed"
-PROOF = "STOKER_PROOF"  # set by `stoker verify`; proof/record.py
+PROOF = "STOKER_PROOF"  # set by `stoker verify`; verify/record.py
 
 
 class _Watcher:
@@ -107,7 +107,7 @@ def install_ddp() -> None:
 
 def _seed() -> None:
     """Both sides of `stoker verify` start from the same seeds; the script's own come later."""
-    from stoker.proof import side
+    from stoker.verify import side
 
     side.seed_python()
     sys.meta_path.insert(0, _Watcher("numpy.random", side.seed_numpy))

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from stoker import __version__
 from stoker.config import patterns_of
 from stoker.intercept import run
-from stoker.proof import probed
-from stoker.proof.record import PROBE
+from stoker.verify import probed
+from stoker.verify.record import PROBE
 
 if TYPE_CHECKING:
     from stoker.gradients.gate import Measured, Seen, Verdict

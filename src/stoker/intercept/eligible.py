@@ -14,7 +14,7 @@ from typing import Any
 from torch.utils.data import IterDataPipe, MapDataPipe, _DatasetKind, get_worker_info
 from torch.utils.data.dataloader import DataLoader
 
-KNOWN_TORCHDATA = "0.11"  # tests/unit/stateful/test_shape.py trips where it is another
+KNOWN_TORCHDATA = "0.11"  # tests/unit/loaders/test_shape.py trips where it is another
 
 
 def why_not_offload(loader: DataLoader[Any], chains_asked: bool) -> list[str]:

@@ -8,17 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from stoker.cluster.sizing import machine_nbytes
 from stoker.intercept import run
 from stoker.intercept.meter import Meter
+from stoker.local.sizing import machine_nbytes
 
 if TYPE_CHECKING:
     from torch.utils.data.dataloader import DataLoader
 
+    from stoker.loaders.fallback import Attempt
+    from stoker.loaders.in_process.evidence import Usual
+    from stoker.loaders.in_process.first import Verdict
     from stoker.report.metrics import LoaderRecord
-    from stoker.spare.evidence import Usual
-    from stoker.spare.first import Verdict
-    from stoker.stream.fallback import Attempt
 
 MIN_GAIN_TO_TELL = 1.1
 TRYING = "num_workers=0: not looked at yet"
@@ -56,8 +56,8 @@ def why(loader: "DataLoader[Any]") -> list[str]:
 
 def make_iterator(loader: "DataLoader[Any]", record: "LoaderRecord", attempt: "Attempt") -> Any:
     """An iterator that finds out by itself who makes the batches. attempt: knows it early."""
+    from stoker.loaders.in_process.first import FirstBatches, InProcessOptions
     from stoker.report.digest import batch_sha256
-    from stoker.spare.first import FirstBatches, InProcessOptions
 
     slots = run.slots()
     known = _known(loader)

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any
 from stoker import speak, stack
 from stoker.blame import in_words, is_installed, is_scripts
 from stoker.clock import now_s
-from stoker.cluster.sizing import machine_nbytes
 from stoker.intercept import in_process, run
 from stoker.intercept.meter import Meter, drawn_by
-from stoker.order.chain import num_chains
-from stoker.proof import side
+from stoker.local.sizing import machine_nbytes
 from stoker.report.samples import length_of
+from stoker.scheduler.tasks.chain import num_chains
+from stoker.verify import side
 
 if TYPE_CHECKING:
     from torch.utils.data.dataloader import DataLoader
 
+    from stoker.loaders.fallback import Attempt
+    from stoker.loaders.multiprocess import StreamOptions
     from stoker.report.metrics import LoaderRecord
-    from stoker.stream.fallback import Attempt
-    from stoker.stream.iterator import StreamOptions
 
 GetIterator = Callable[["DataLoader[Any]"], Any]
 Next = Callable[[Any], Any]
@@ -147,7 +147,7 @@ def _tried(make: MakeIterator, original: GetIterator, loader: Any, place: str) -
     """
     attempt: Attempt | None = None
     try:
-        from stoker.stream import fallback
+        from stoker.loaders import fallback
 
         attempt = fallback.Attempt(loader)
         iterator = make(attempt, loader, place)
@@ -420,7 +420,7 @@ def _become_ours(iterator: Any, original: Callable[..., None], loader: Any, plac
     """Or torch's after all, as `_tried`."""
 
     def make(attempt: "Attempt", loader: Any, place: str) -> Any:
-        from stoker.stream.iterator import StreamIterator
+        from stoker.loaders.multiprocess import StreamIterator
 
         options = _options(loader)
         attempt.iterator = iterator
@@ -462,7 +462,7 @@ def _why_not_now(loader: "DataLoader[Any]", question: str) -> list[str]:
 def _offload(attempt: "Attempt", loader: "DataLoader[Any]", place: str) -> Any:
     from torch.utils.data.dataloader import DataLoader
 
-    from stoker.stream.iterator import StreamIterator
+    from stoker.loaders.multiprocess import StreamIterator
 
     _check_workers(DataLoader, loader)
     options = _options(loader)
@@ -475,7 +475,7 @@ def _offload(attempt: "Attempt", loader: "DataLoader[Any]", place: str) -> Any:
 def _offload_stateful(attempt: "Attempt", loader: Any, place: str) -> Any:
     from torchdata.stateful_dataloader import StatefulDataLoader
 
-    from stoker.stateful.iterator import StatefulIterator
+    from stoker.loaders.stateful import StatefulIterator
 
     _check_workers(StatefulDataLoader, loader)
     options = _options(loader)
@@ -498,7 +498,7 @@ def _in_process(attempt: "Attempt", loader: "DataLoader[Any]", place: str) -> An
 
 
 def _options(loader: "DataLoader[Any]") -> "StreamOptions":
-    from stoker.stream.iterator import StreamOptions
+    from stoker.loaders.multiprocess import StreamOptions
 
     settings = run.settings
     slots = run.slots()

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from stoker import bars, speak
 from stoker.clock import now_s
-from stoker.proof import side
 from stoker.report.samples import num_samples
+from stoker.verify import side
 
 if TYPE_CHECKING:
     from stoker.config import Settings
+    from stoker.loaders.fallback import Attempt
     from stoker.report.metrics import LoaderRecord
     from stoker.report.record import Recorder
-    from stoker.stream.fallback import Attempt
 
 PROGRESS_EVERY_S = 1.0
 # A look costs 30 us with cold caches, as between two batches; 5 with warm ones. So often it takes

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from stoker import speak
 from stoker.clock import now_s
-from stoker.cluster.sizing import usable_cores
 from stoker.config import Settings
+from stoker.local.sizing import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stoker.plane.fleet import Fleet
+    from stoker.remote.trainer.fleet import Fleet
     from stoker.report.record import Recorder
 
 settings = Settings()
@@ -107,8 +107,8 @@ def fleet() -> "Fleet | None":
     kept = recorder()
     with _lock:
         if _fleet is None:
-            from stoker.plane.auth import versions
-            from stoker.plane.fleet import Fleet
+            from stoker.remote.net.auth import versions
+            from stoker.remote.trainer.fleet import Fleet
 
             _tell_what_stays()
             asked = settings._asdict() | {"workers": settings.workers and str(settings.workers)}
@@ -187,7 +187,7 @@ def say_once(text: str) -> None:
 
 
 def _close_streams() -> None:
-    opened = sys.modules.get("stoker.stream.open")
+    opened = sys.modules.get("stoker.loaders.at_exit")
     if opened is not None:
         opened.close_all()
 

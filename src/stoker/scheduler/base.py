@@ -3,39 +3,43 @@
 Pure: no thread, clock, socket or torch.
 """
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
-from stoker.order.reorder import Reorder
 from stoker.scheduler.events import Action, Event
+from stoker.scheduler.tasks.reorder import Reorder
+from stoker.scheduler.tasks.slot import Slot
 
 
 class State(Protocol):
     """Whoever decides: `scheduler.state.Stream`, or `spare.ahead.Ahead`."""
 
-    num_slots: int
     num_lost: int
     num_replayed: int
     num_hedged: int
-    max_held: int
     why_barred: str
     why_not_away: str
     is_iterable: bool
     max_deaths: int
-    reorder: Reorder[Any]
+    reorder: Reorder[object]
 
     @property
-    def num_chains(self) -> int:
-        """Workers to start at once."""
+    def first_slots(self) -> Sequence[Slot]:
+        """Whose workers are started at once."""
 
     @property
-    def next_slot(self) -> int | None:
+    def local_slots(self) -> Sequence[Slot]:
+        """All that workers on this machine may have, but the witness."""
+
+    @property
+    def next_slot(self) -> Slot | None:
         """The slot that owes the batch that leaves next; None where any may come."""
 
     @property
     def num_usable(self) -> int:
         """Workers that could be at work at once."""
 
-    def slot_of(self, chain: int) -> int:
+    def slot_of(self, chain: int) -> Slot:
         """Where a chain's worker is."""
 
     def step(self, event: Event) -> list[Action]:

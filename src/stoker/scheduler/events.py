@@ -1,9 +1,11 @@
 """What a stream can be told, and what it can ask for: the words of `Stream.step`. Pure."""
 
+import sys
 from dataclasses import dataclass
-from typing import Any
 
-from stoker.order.plan import Task
+from stoker.scheduler.tasks.plan import Task
+from stoker.scheduler.tasks.point import Point, SavedPoint
+from stoker.scheduler.tasks.slot import Exit, Slot
 
 # -- events ------------------------------------------------------------------------------------
 
@@ -20,41 +22,49 @@ class Drawn:
 class Arrived:
     """A batch, made by its chain's worker in the chain's order."""
 
-    slot: int
+    slot: Slot
     task_id: int
-    batch: Any
+    batch: object
 
 
 @dataclass(frozen=True, slots=True)
 class FreeArrived:
     """A batch, made as a free-standing task."""
 
-    slot: int
+    slot: Slot
     task_id: int
-    batch: Any
+    batch: object
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
     """A chain's iterable has ended: this task and the later ones that the chain owes never come."""
 
-    slot: int
+    slot: Slot
     task_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A chain's worker looked at itself. point: its Point, of an iterable its SavedPoint."""
+    """A chain's worker looked at itself."""
 
     chain: int
-    point: Any
+    point: Point
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A chain's worker has saved its iterable's state."""
+
+    chain: int
+    point: SavedPoint
 
 
 @dataclass(frozen=True, slots=True)
 class Greeted:
     """A worker has begun; resumed: from the Point that it was given."""
 
-    slot: int
+    slot: Slot
     fingerprint: bytes
     resumed: bool = False
 
@@ -63,7 +73,7 @@ class Greeted:
 class Refused:
     """A free-standing task was not one: `why` is "drew" or "moved"."""
 
-    slot: int
+    slot: Slot
     task_id: int
     why: str
 
@@ -72,7 +82,7 @@ class Refused:
 class Astray:
     """A replacement did not make again what came after the iterable's saved state."""
 
-    slot: int
+    slot: Slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +92,8 @@ class Lost:
     are wanted; begun: the task that it was making and not making again, negative for none; None
     where nobody could see that; is_ours: stoker's own code failed in it."""
 
-    slot: int
-    how: Any
+    slot: Slot
+    how: Exit | None
     was_given_back: bool = False
     begun: int | None = None
     is_ours: bool = False
@@ -99,7 +109,7 @@ class Offered:
     num_places: int
     num_local: int
     fingerprint: bytes
-    crowd: tuple[int, ...] = ()
+    crowd: tuple[Slot, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +117,19 @@ class Late:
     """The batch that leaves next, which `slot` owes, takes longer than most have. late_s: since
     its worker could begin; task_s: what a batch takes a worker."""
 
-    slot: int
+    slot: Slot
     task_id: int
     late_s: float
     task_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """What this machine allows, if it is less than was thought. max_held: batches that memory has
+    room for, beyond torch's own; max_deaths: of workers on one task; 1: none can be replaced."""
+
+    max_held: int = sys.maxsize
+    max_deaths: int = sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +150,14 @@ Event = (
     | FreeArrived
     | Ended
     | Watched
+    | Saved
     | Greeted
     | Refused
     | Astray
     | Lost
     | Offered
     | Late
+    | Bounded
     | Restarted
     | Closed
 )
@@ -146,7 +167,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    slot: int
+    slot: Slot
     task: Task
     quiet: bool = False
     free: bool = False
@@ -158,8 +179,8 @@ class Start:
     """Start a worker there, from `point` if it can. must_greet: it shall tell its fingerprint;
     away: on another machine; after_s: not before."""
 
-    slot: int
-    point: Any = None
+    slot: Slot
+    point: Point | None = None
     must_greet: bool = False
     away: bool = False
     after_s: float = 0.0
@@ -169,7 +190,7 @@ class Start:
 class Resume:
     """Begin the next epoch, as torch does on living workers. seed: of a DataPipe, encoded."""
 
-    slot: int
+    slot: Slot
     seed: bytes
 
 
@@ -177,7 +198,7 @@ class Resume:
 class Rerun:
     """Fetch so many batches of the iterable again; nobody wants them."""
 
-    slot: int
+    slot: Slot
     num_batches: int
     body: bytes  # as of a Task
     wants_state: bool = False  # each of them did
@@ -187,8 +208,8 @@ class Rerun:
 class Reload:
     """Go on from the iterable's saved state, if what came after it is made again."""
 
-    slot: int
-    point: Any
+    slot: Slot
+    point: SavedPoint
     body: bytes  # as of a Task
 
 
@@ -196,21 +217,21 @@ class Reload:
 class Finish:
     """Let a worker that has nothing more to do leave by itself."""
 
-    slot: int
+    slot: Slot
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    slot: int
+    slot: Slot
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """No worker can do this task; `how` tells the last one's end. num_in_vain: workers that died
+    """No worker can do this task; how: the last one ended, or why there is none. num_in_vain: workers that died
     one after another before they gave any batch; 0: the task itself is to blame."""
 
     task: Task
-    how: Any
+    how: Exit | str
     num_in_vain: int = 0
 
 

@@ -6,30 +6,31 @@ Pure: no thread, clock, socket or torch.
 
 from collections.abc import Iterable
 
-from stoker.order.plan import Task
+from stoker.scheduler.tasks.plan import Task
+from stoker.scheduler.tasks.slot import Slot
 
 
 class FreeTasks:
     """on: by slot, then id, what its worker was asked for and has not answered; late: slots whose
     worker was late and has said nothing since."""
 
-    def __init__(self, slots: Iterable[int] = ()) -> None:
-        self.on: dict[int, dict[int, Task]] = {slot: {} for slot in slots}
-        self.late: set[int] = set()
+    def __init__(self, slots: Iterable[Slot] = ()) -> None:
+        self.on: dict[Slot, dict[int, Task]] = {slot: {} for slot in slots}
+        self.late: set[Slot] = set()
         self._held: dict[int, Task] = {}  # answered, not yet taken
 
-    def ask(self, task: Task, slots: Iterable[int]) -> int:
+    def ask(self, task: Task, slots: Iterable[Slot]) -> Slot:
         """Which of the slots is asked for it: the one that owes least; one that hangs would soon
         be that."""
         slot = min(slots, key=lambda s: (s in self.late, len(self.on[s])))
         self.on[slot][task.id] = task
         return slot
 
-    def owed(self, task_id: int) -> list[int]:
+    def owed(self, task_id: int) -> list[Slot]:
         """The slots that owe a task; two, where a second one was asked."""
         return [slot for slot, tasks in self.on.items() if task_id in tasks]
 
-    def answered(self, slot: int, task_id: int) -> bool:
+    def answered(self, slot: Slot, task_id: int) -> bool:
         """Whether this is the first answer of a task that is owed."""
         self.late.discard(slot)
         task = self.let_go(slot, task_id)
@@ -37,7 +38,7 @@ class FreeTasks:
             self._held[task_id] = task
         return task is not None
 
-    def let_go(self, slot: int, task_id: int) -> Task | None:
+    def let_go(self, slot: Slot, task_id: int) -> Task | None:
         """A slot's task, which nobody owes any more; None where the slot did not owe it."""
         task = self.on.get(slot, {}).get(task_id)
         if task is not None:
@@ -45,7 +46,7 @@ class FreeTasks:
                 tasks.pop(task_id, None)
         return task
 
-    def made_at_home(self, slot: int, task_id: int) -> None:
+    def made_at_home(self, slot: Slot, task_id: int) -> None:
         """A chain's own worker was first: nobody owes it here."""
         self.late.discard(slot)
         for tasks in self.on.values():
@@ -54,7 +55,7 @@ class FreeTasks:
     def taken(self, task_id: int) -> None:
         self._held.pop(task_id, None)
 
-    def close(self, slot: int) -> list[Task]:
+    def close(self, slot: Slot) -> list[Task]:
         """A slot is no more. What it owed, but what others owe too."""
         self.late.discard(slot)
         tasks = self.on.pop(slot, {})

@@ -11,10 +11,11 @@ Pure: no thread, clock, socket or torch.
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
-from stoker.order.plan import Task
 from stoker.scheduler.events import Action, Ask, Kill, Reload, Rerun, Resume, Start
+from stoker.scheduler.tasks.plan import Task
+from stoker.scheduler.tasks.point import Point, SavedPoint
+from stoker.scheduler.tasks.slot import Exit, Role, Slot
 
 # Whatever kills workers one after another may pass: 0.1, 0.2, 0.4 ... seconds, 9 for ten of them.
 PAUSE_S, MAX_PAUSE_S = 0.1, 2.0
@@ -55,17 +56,18 @@ class _Alike:
 
 @dataclass(slots=True, kw_only=True)
 class Chain:
-    """slot: of its worker, its number unless a second one was faster; is_iterable: its tasks are
+    """slot: of its worker, the first one's unless a second was faster; is_iterable: its tasks are
     all alike."""
 
     number: int
     is_iterable: bool = False
-    slot: int = field(init=False)
-    second_slot: int | None = None  # of a second worker, which was asked for the same
+    slot: Slot = field(init=False)
+    second_slot: Slot | None = None  # of a second worker, which was asked for the same
     where: Where = Where.HERE
     recovery: Recovery = Recovery.REPLAY
-    how_lost: Any = None  # how its last worker ended, where that is HOPELESS
-    point: Any = None  # of an iterable: a SavedPoint
+    how_lost: Exit | str = ""  # how its last worker ended, where that is HOPELESS
+    point: Point | None = None
+    saved_point: SavedPoint | None = None  # of an iterable
     last_unwatched_id: int = -1  # its newest task whose answer need not carry a Point
     is_over: bool = False  # its iterable has ended; it gets no more tasks in this epoch
     num_in_vain: int = 0  # deaths that no task is to blame for, since its last answer
@@ -79,9 +81,14 @@ class Chain:
     _body: bytes = b""  # of every task of an iterable
 
     def __post_init__(self) -> None:
-        self.slot = self.number
+        self.slot = self.first_slot
 
     # -- where it is -----------------------------------------------------------------------------
+
+    @property
+    def first_slot(self) -> Slot:
+        """Of every worker that is no second one."""
+        return Slot(Role.CHAIN, self.number)
 
     @property
     def is_away(self) -> bool:
@@ -127,7 +134,7 @@ class Chain:
         """Whether its tasks begin after `point`, which must be resumed from."""
         return self.recovery is Recovery.RESUME
 
-    def give_up(self, how: Any) -> None:
+    def give_up(self, how: Exit | str) -> None:
         """Nobody can make its tasks. how: its last worker ended."""
         self.recovery, self.how_lost = Recovery.HOPELESS, how
 
@@ -181,16 +188,16 @@ class Chain:
             epoch.append(_Alike(task.wants_state))
         epoch[-1].num += 1
 
-    def saved(self, point: Any) -> None:
+    def saved(self, point: SavedPoint) -> None:
         """Its iterable has told its state. Kept with the whole count: it may prove wrong."""
         if self.recovery is Recovery.REPLAY:
             self.recovery = Recovery.RELOAD
         if self.recovery in (Recovery.RELOAD, Recovery.RELOADING):
-            self.point, self._num_saved = point, self._num_fetched
+            self.saved_point, self._num_saved = point, self._num_fetched
 
     def distrust(self) -> None:
         """Its saved state did not prove good: none is used any more."""
-        self.point, self._num_saved, self.recovery = None, 0, Recovery.FULL_REPLAY
+        self.saved_point, self._num_saved, self.recovery = None, 0, Recovery.FULL_REPLAY
 
     @property
     def _num_fetched(self) -> int:
@@ -208,7 +215,7 @@ class Chain:
         self._tasks = kept
         self.nbytes = sum(len(task.body) for task in kept)
 
-    def keep_point(self, point: Any, fingerprint: bytes | None) -> None:
+    def keep_point(self, point: Point, fingerprint: bytes | None) -> None:
         """For a replacement. One that shows a state that has moved is kept only where all that it
         does not cover is still known."""
         if point.fingerprint != fingerprint:
@@ -219,7 +226,7 @@ class Chain:
 
     # -- a replacement, or a second worker --------------------------------------------------------
 
-    def settle(self, slot: int) -> list[Action]:
+    def settle(self, slot: Slot) -> list[Action]:
         """Go on with this one of its two workers; no actions where it has one."""
         if self.second_slot is None:
             return []
@@ -232,18 +239,18 @@ class Chain:
     def num_to_replay(self) -> int:
         """Answered tasks that a replacement will run again."""
         if self.is_iterable:
-            num_proofs = 0 if self.point is None else len(self.point.proofs)
+            num_proofs = 0 if self.saved_point is None else len(self.saved_point.proofs)
             return self._num_fetched - self._num_saved + num_proofs
         covered = -1 if self.point is None else self.point.task_id
         return sum(task.id > covered for task in self._tasks[: self._num_answered])
 
     def replay(self, seeds: list[bytes]) -> list[Action]:
         """Start a worker and have it make what is owed, after what was made. seeds: see Resume."""
-        self.slot = self.number
+        self.slot = self.first_slot
         if self.is_iterable:
-            start = Start(self.number, away=self.is_away, after_s=self._pause_s)
+            start = Start(self.slot, away=self.is_away, after_s=self._pause_s)
             return [start, *self._replay_epochs(seeds)]
-        return self.replay_at(self.number, seeds, self.is_away)
+        return self.replay_at(self.slot, seeds, self.is_away)
 
     @property
     def _pause_s(self) -> float:
@@ -251,7 +258,7 @@ class Chain:
         num_more = self.num_in_vain - 1
         return min(PAUSE_S * 2 ** (num_more - 1), MAX_PAUSE_S) if num_more > 0 else 0.0
 
-    def replay_at(self, slot: int, seeds: list[bytes], away: bool) -> list[Action]:
+    def replay_at(self, slot: Slot, seeds: list[bytes], away: bool) -> list[Action]:
         """As `replay`, of a map-style chain, in this slot."""
         actions: list[Action] = [Start(slot, self.point, away=away, after_s=self._pause_s)]
         epoch = 0
@@ -268,15 +275,15 @@ class Chain:
     def _replay_epochs(self, seeds: list[bytes]) -> list[Action]:
         actions: list[Action] = []
         num_saved = self._num_saved
-        if self.point is not None:
-            actions.append(Reload(self.number, self.point, self._body))
+        if self.saved_point is not None:
+            actions.append(Reload(self.slot, self.saved_point, self._body))
             self.recovery = Recovery.RELOADING
         for epoch in range(len(seeds) + 1):
             if epoch:
-                actions.append(Resume(self.number, seeds[epoch - 1]))
+                actions.append(Resume(self.slot, seeds[epoch - 1]))
             for alike in self._fetched[epoch] if epoch < len(self._fetched) else ():
                 num = alike.num - num_saved  # what has a SavedPoint tells no state: all are alike
                 num_saved = 0
-                actions.append(Rerun(self.number, num, self._body, alike.wants_state))
-            actions += [Ask(self.number, task) for task in self._tasks if task.epoch == epoch]
+                actions.append(Rerun(self.slot, num, self._body, alike.wants_state))
+            actions += [Ask(self.slot, task) for task in self._tasks if task.epoch == epoch]
         return actions

@@ -9,6 +9,8 @@ Pure: it is told the time.
 
 from collections import deque
 
+from stoker.scheduler.tasks.slot import Slot
+
 MIN_KNOWN = 20  # batches, before anything can be said of most
 MAX_KNOWN = 100  # the latest; a p95 of fewer is one batch's whim
 SORT_EVERY = 8  # batches: sorting a hundred times takes as long as all else here
@@ -18,18 +20,18 @@ QUANTILE = 0.95
 
 class Lateness:
     def __init__(self) -> None:
-        self._asked_s: dict[int, dict[int, float]] = {}  # slot -> task -> when
-        self._answered_s: dict[int, float] = {}  # slot -> when, last
+        self._asked_s: dict[Slot, dict[int, float]] = {}  # slot -> task -> when
+        self._answered_s: dict[Slot, float] = {}  # slot -> when, last
         self._took_s: deque[float] = deque(maxlen=MAX_KNOWN)
         self._most_s = 0.0  # what most take
         self._num_since_sorted = SORT_EVERY
         self._told = (-1, 0.0)  # the task that was said to be late last, and how late it was
 
-    def asked(self, slot: int, task_id: int, now_s: float) -> None:
+    def asked(self, slot: Slot, task_id: int, now_s: float) -> None:
         self._asked_s.setdefault(slot, {})[task_id] = now_s
 
     def answered(
-        self, slot: int, task_id: int, now_s: float, work_s: float, was_awaited: bool
+        self, slot: Slot, task_id: int, now_s: float, work_s: float, was_awaited: bool
     ) -> None:
         """work_s: what the worker says that it took."""
         began_s = self._began_s(slot, task_id)
@@ -40,12 +42,12 @@ class Lateness:
         self._took_s.append(work_s)
         self._num_since_sorted += 1
 
-    def gone(self, slot: int) -> None:
+    def gone(self, slot: Slot) -> None:
         """Its worker is no more."""
         self._asked_s.pop(slot, None)
         self._answered_s.pop(slot, None)
 
-    def late_at_s(self, slot: int, task_id: int) -> float | None:
+    def late_at_s(self, slot: Slot, task_id: int) -> float | None:
         """When the task is to be called late; None: nobody knows."""
         began_s = self._began_s(slot, task_id)
         if began_s is None or len(self._took_s) < MIN_KNOWN:
@@ -58,13 +60,13 @@ class Lateness:
             self._most_s = sorted(self._took_s)[int(QUANTILE * len(self._took_s))]
         return began_s + max(self._most_s, MIN_LATE_S)
 
-    def told(self, slot: int, task_id: int, now_s: float) -> tuple[float, float]:
+    def told(self, slot: Slot, task_id: int, now_s: float) -> tuple[float, float]:
         """It was called late. How late it is, and what a batch takes a worker."""
         began_s = self._began_s(slot, task_id)
         late_s = 0.0 if began_s is None else now_s - began_s
         self._told = task_id, late_s
         return late_s, sum(self._took_s) / len(self._took_s)
 
-    def _began_s(self, slot: int, task_id: int) -> float | None:
+    def _began_s(self, slot: Slot, task_id: int) -> float | None:
         asked_s = self._asked_s.get(slot, {}).get(task_id)
         return None if asked_s is None else max(asked_s, self._answered_s.get(slot, 0.0))

@@ -9,14 +9,13 @@ import sys
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 from stoker.errors import BrokenGuarantee
-from stoker.order.chain import chain_of
-from stoker.order.plan import Task
-from stoker.order.reorder import Reorder
 from stoker.scheduler.free import FreeTasks
 from stoker.scheduler.history import Chain, Where
+from stoker.scheduler.tasks.plan import Task
+from stoker.scheduler.tasks.reorder import Reorder
+from stoker.scheduler.tasks.slot import Role, Slot
 
 
 class Phase(Enum):
@@ -44,7 +43,7 @@ class Limits:
     """What the generators cost each task that stands alone."""
     free_cost_frac: float = 0.05
     """That and a look at the job's state must be smaller beside the task.
-    Measured: tests/unit/purity/test_fingerprint.py prints both."""
+    Measured: tests/unit/fingerprint/test_fingerprint.py prints both."""
     long_history_nbytes: int = 8 << 20
     """Of index lists, about two epochs of ImageNet: worth a process that tells the fingerprint at
     iter(), so that what a point covers can be forgotten."""
@@ -59,7 +58,7 @@ class StreamState:
     what was drawn ahead is part of a state that the script can see, and workers hear of every
     epoch; first_chain: the one that the first epoch begins with; persistent: workers outlive an
     iterable; max_deaths: in place of the limits', if not 0; may_hedge: a batch that is late may be
-    asked of a second worker; max_held: batches that memory has room for, beyond torch's own."""
+    asked of a second worker; max_held: see Bounded."""
 
     num_chains: int
     prefetch_factor: int
@@ -82,7 +81,7 @@ class StreamState:
     num_replayed: int = 0
     num_hedged: int = 0
 
-    reorder: Reorder[Any] = field(init=False)
+    reorder: Reorder[object] = field(init=False)
     next_id: int = 0
     first_id: int = 0  # of this epoch: chains are counted from there
     cursor: int = 0  # chain of the next task
@@ -91,13 +90,13 @@ class StreamState:
     num_dropped: int = 0  # tasks of this epoch that their chains, being over, never answer
     waiting: deque[Task] = field(default_factory=deque)  # drawn ahead, not yet due at home
 
-    extras: set[int] = field(default_factory=set)  # slots beyond V that were started
+    extras: set[Slot] = field(default_factory=set)  # of workers for free-standing tasks alone
     free: FreeTasks = field(default_factory=FreeTasks)
     fingerprint: bytes | None = None  # of the job at iter(); None while nobody asked
     has_asked_witness: bool = False
 
     num_places: int = 0  # workers that other machines may have of this job
-    crowd: tuple[int, ...] = ()  # slots there of workers that share a place
+    crowd: tuple[Slot, ...] = ()  # slots there of workers that share a place
     num_local: int | None = None  # that this one may, while others help; None: all
     num_deaths_away: int = 0  # of workers for free-standing tasks, since the last answer of one
     story: deque[str] = field(default_factory=lambda: deque(maxlen=32))
@@ -148,13 +147,22 @@ class StreamState:
     # -- who ---------------------------------------------------------------------------------
 
     @property
-    def witness_slot(self) -> int:
-        """One slot beyond all of this machine's, for a process that only tells the job's
-        fingerprint. Slots beyond it are of workers on other machines."""
-        return self.num_slots
+    def first_slots(self) -> list[Slot]:
+        """Whose workers are started at once."""
+        return [chain.first_slot for chain in self.chains]
 
     @property
-    def next_slot(self) -> int | None:
+    def local_extras(self) -> list[Slot]:
+        """This machine's, for free-standing tasks alone."""
+        return [Slot(Role.EXTRA, index) for index in range(self.num_chains, self.num_slots)]
+
+    @property
+    def local_slots(self) -> list[Slot]:
+        """All that workers on this machine may have, but the witness."""
+        return self.first_slots + self.local_extras
+
+    @property
+    def next_slot(self) -> Slot | None:
         """The slot that owes the batch that leaves next; None where any may come."""
         if not self.in_order:
             return None
@@ -171,28 +179,28 @@ class StreamState:
         """Workers that could be at work at once."""
         return sys.maxsize if self.phase in (Phase.ASKED, Phase.FREE) else self.num_chains
 
-    def slot_of(self, chain: int) -> int:
+    def slot_of(self, chain: int) -> Slot:
         """Where a chain's worker is; of one that is asleep, a worker that makes its tasks."""
         is_asleep = self.chains[chain].where is Where.ASLEEP
         return next(iter(self.free.on)) if is_asleep else self.chains[chain].slot
 
-    def chain_of(self, slot: int) -> Chain | None:
+    def chain_of(self, slot: Slot) -> Chain | None:
         """Whose worker a slot's is; None: it takes free-standing tasks only, or is the witness."""
-        number = chain_of(slot)
-        return self.chains[number] if number < self.num_chains else None
+        number = slot.chain
+        return None if number is None else self.chains[number]
 
-    def chain_that_owes(self, slot: int, task_id: int) -> Chain:
+    def chain_that_owes(self, slot: Slot, task_id: int) -> Chain:
         """The chain that owes this task before all others. Raises BrokenGuarantee."""
         chain = self.chain_of(slot)
         if chain is None or not _is(chain.oldest_owed, task_id):
             owed = chain.owed if chain is not None else "nothing"
-            raise self.broken(f"batch {task_id} from slot {slot}, which owes {owed}")
+            raise self.broken(f"batch {task_id} from {slot!r}, which owes {owed}")
         return chain
 
-    def is_here(self, slot: int) -> bool:
+    def is_here(self, slot: Slot) -> bool:
         """Whether a slot's worker is on this machine."""
         chain = self.chain_of(slot)
-        return slot < self.witness_slot if chain is None else not chain.is_away
+        return slot.role is not Role.REMOTE if chain is None else not chain.is_away
 
     @property
     def num_chains_here(self) -> int:

@@ -1,14 +1,16 @@
-"""Who is called when a descriptor has news, and which ones room is waited for in.
+"""Poll loop: one callback per descriptor, and which ones room is waited for in.
 
 Promise: a handler is called only while its descriptor is its own.
 Owner: one thread, which `wait`s.
 """
 
-import select
+import selectors
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
 Handler = Callable[[], None]
+Ready = list[tuple[selectors.SelectorKey, int]]
+_READ, _BOTH = selectors.EVENT_READ, selectors.EVENT_READ | selectors.EVENT_WRITE
 
 
 class Sends(Protocol):
@@ -21,10 +23,10 @@ class Sends(Protocol):
 
 
 class Watch:
-    """Descriptors and their handlers."""
+    """Descriptors and their handlers. Not epoll, which forked processes would share."""
 
     def __init__(self) -> None:
-        self._poll = select.poll()
+        self._selector = selectors.PollSelector()
         self._handlers: dict[int, Handler] = {}
         self._unsent: set[int] = set()
 
@@ -32,12 +34,12 @@ class Watch:
         return fd in self._handlers
 
     def add(self, fd: int, handler: Handler) -> None:
-        self._poll.register(fd, select.POLLIN)
+        self._selector.register(fd, _READ)
         self._handlers[fd] = handler
 
     def remove(self, fd: int) -> None:
         """Before it is closed: its number may be another's soon."""
-        self._poll.unregister(fd)
+        self._selector.unregister(fd)
         del self._handlers[fd]
         self._unsent.discard(fd)
 
@@ -46,12 +48,19 @@ class Watch:
         for end in ends:
             fd, has_unsent = end.fileno(), end.has_unsent
             if has_unsent != (fd in self._unsent):
-                self._poll.modify(fd, select.POLLIN | (select.POLLOUT if has_unsent else 0))
+                self._selector.modify(fd, _BOTH if has_unsent else _READ)
                 (self._unsent.add if has_unsent else self._unsent.discard)(fd)
 
-    def wait(self, timeout_s: float) -> None:
-        """Call the handlers of all that have news by then."""
-        events = self._poll.poll(timeout_s * 1000)
-        for fd, handler in [(fd, self._handlers[fd]) for fd, _ in events]:
+    def wait(self, timeout_s: float | None) -> None:
+        """Call the handlers of all that have news by then. None: however long it takes."""
+        self.call(self.poll(timeout_s))
+
+    def poll(self, timeout_s: float | None) -> Ready:
+        """Which have news by then; `call` wants to know."""
+        return self._selector.select(timeout_s)
+
+    def call(self, ready: Ready) -> None:
+        """Call the handlers of those that had news."""
+        for fd, handler in [(key.fd, self._handlers[key.fd]) for key, _ in ready]:
             if self._handlers.get(fd) is handler:  # else it is another's number by now
                 handler()

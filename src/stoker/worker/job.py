@@ -87,18 +87,3 @@ def _modes() -> tuple[object, ...]:
 def _set(module: str, name: str, default: object) -> object:
     """A setting of a module that samples may depend on; the default where nobody imported it."""
     return getattr(sys.modules.get(module), name, default)
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """Where a chain can be taken up again: after `task_id`, with these generators.
-
-    Good for any process whose dataset has the same `fingerprint`.
-    """
-
-    task_id: int
-    generators: bytes
-    fingerprint: bytes
-    drew: bool  # whether the chain has drawn from a global generator since it was seeded
-    task_s: float  # mean time of a task so far
-    watch_s: float  # CPU time that the fingerprint took

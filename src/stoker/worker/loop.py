@@ -19,15 +19,16 @@ from torch.utils.data import _DatasetKind, _utils
 from torch.utils.data.graph_settings import apply_random_seed
 
 from stoker.clock import Deadline, now_s, thread_cpu_s
-from stoker.purity.fingerprint import Unwatchable, fingerprint
+from stoker.fingerprint.fingerprint import Unwatchable, fingerprint
+from stoker.scheduler.tasks.point import Point, SavedPoint
 from stoker.wire.batch_codec import Encoded, encode, loads
 from stoker.wire.channel import Channel, ConnectionLost, Frame
 from stoker.wire.frame import Flag, Header, Kind, pack, pack_shapes, unpack_begin
 from stoker.wire.marks import NOTHING
 from stoker.wire.slabs import Arena, Heap
 from stoker.worker.early import Early
-from stoker.worker.job import Job, Point
-from stoker.worker.saved import SavedPoint, Saver, has_state, load_dataset, proof_of
+from stoker.worker.job import Job
+from stoker.worker.saved import Saver, has_state, load_dataset, proof_of
 from stoker.worker.seeding import restore_generators, save_generators, seed_generators
 
 # A chain is watched after this much work, and then so that watching costs at most this share.

@@ -13,7 +13,7 @@ import traceback
 import torch
 from torch.utils.data import _utils
 
-from stoker.order.chain import chain_of
+from stoker.scheduler.tasks.slot import Slot
 from stoker.wire.channel import Channel
 from stoker.wire.marks import Marks
 from stoker.wire.slabs import Arena
@@ -28,7 +28,7 @@ FAILED = os.EX_SOFTWARE  # what a worker exits with where stoker failed in it
 
 def main(
     job: Job,
-    slot: int,
+    slot: Slot,
     sock: socket.socket,
     arena: Arena | None,
     mark: tuple[Marks, int] | None = None,
@@ -37,7 +37,6 @@ def main(
 
     mark: where to note the task at work, and the slot's place there.
     """
-    chain = chain_of(slot) if chain_of(slot) < job.num_chains else None
     try:
         sock.set_inheritable(False)  # one that came with spawn is
         os.register_at_fork(after_in_child=sock.close)  # a fork of the dataset's is not a worker
@@ -47,7 +46,7 @@ def main(
         tune_allocator()
         if job.num_chains:  # else it is compared with the training process itself
             note_surroundings()
-        worker = (job.make_worker or Worker)(job, chain, Channel(sock), arena)
+        worker = (job.make_worker or Worker)(job, slot.chain, Channel(sock), arena)
         if mark is not None:
             marks, place = mark
             worker.mark = marks.writer(place)

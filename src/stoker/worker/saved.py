@@ -12,12 +12,13 @@ Owner: the worker's main thread.
 """
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from torch._utils import ExceptionWrapper
 
 from stoker.clock import now_s
+from stoker.scheduler.tasks.point import SavedPoint
 from stoker.wire.batch_codec import dumps, loads
 from stoker.worker.seeding import restore_generators, save_generators
 
@@ -27,15 +28,6 @@ SAVE_EVERY_S = 10.0
 SAVE_FRAC = 0.01  # of the work, at most
 MAX_STATE_NBYTES = 128 << 10  # goes through a socket, beside a batch; a place is seldom larger
 NUM_PROOFS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class SavedPoint:
-    """Where an iterable was, before the batches that `proofs` are the digests of."""
-
-    state: bytes = field(repr=False)
-    generators: bytes = field(repr=False)
-    proofs: tuple[bytes, ...] = field(repr=False)
 
 
 class Saver:

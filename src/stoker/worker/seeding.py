@@ -10,7 +10,7 @@ import random
 import torch
 from torch.utils.data import _utils
 
-from stoker.order.chain import numpy_entropy, worker_seed
+from stoker.scheduler.tasks.chain import numpy_entropy, worker_seed
 
 
 def seed_generators(base_seed: int, worker_id: int) -> int:

@@ -63,4 +63,4 @@ def is_on_a_host():
     """Whether dataset code runs in a process of a host's."""
     import sys
 
-    return "stoker.host.guest" in sys.modules
+    return "stoker.remote.host.job_process" in sys.modules

@@ -223,7 +223,7 @@ def with_function(module, name):
 
 # Around the script's own code, which is not run twice: what they raise is taken for its error.
 AMID_A_BATCH = {
-    ("stoker.spare.first", name)
+    ("stoker.loaders.in_process.first", name)
     for name in (
         "_next_data",
         "_first",

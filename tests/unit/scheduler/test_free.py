@@ -1,7 +1,7 @@
 """Tasks that stand alone: who is asked, and whose answer counts."""
 
-from stoker.order.plan import Task
 from stoker.scheduler.free import FreeTasks
+from stoker.scheduler.tasks.plan import Task
 
 
 def task(number):

@@ -1,9 +1,10 @@
 """What a replacement of a stateful chain's worker does again, and where a resumed loader begins."""
 
-from stoker.order.plan import Task
 from stoker.scheduler.decider import Stream
 from stoker.scheduler.events import Arrived, Ask, Drawn, Rerun, Restarted, Resume, Start
 from stoker.scheduler.history import Chain
+from stoker.scheduler.tasks.plan import Task
+from tests.slots import C
 
 
 def answered(chain, *tasks):
@@ -20,8 +21,8 @@ def test_batches_of_an_iterable_are_fetched_again_with_the_looks_that_were_taken
     chain.asked(owed)
     assert chain.num_to_replay() == 4
     assert chain.replay([]) == [
-        Start(1), Rerun(1, 2, b"i", True), Rerun(1, 1, b"i", False), Rerun(1, 1, b"i", True),
-        Ask(1, owed),
+        Start(C[1]), Rerun(C[1], 2, b"i", True), Rerun(C[1], 1, b"i", False), Rerun(C[1], 1, b"i", True),
+        Ask(C[1], owed),
     ]  # fmt: skip
 
 
@@ -32,8 +33,8 @@ def test_a_map_style_chain_hears_of_every_epoch_again_where_it_heard_of_it():
     chain.asked(tasks[2])
     seeds = [b"1", b"2", b"3", b"4"]
     assert chain.replay(seeds) == [
-        Start(0), Ask(0, tasks[0], quiet=True), Resume(0, b"1"), Ask(0, tasks[1], quiet=True),
-        Resume(0, b"2"), Resume(0, b"3"), Ask(0, tasks[2], watch=True), Resume(0, b"4"),
+        Start(C[0]), Ask(C[0], tasks[0], quiet=True), Resume(C[0], b"1"), Ask(C[0], tasks[1], quiet=True),
+        Resume(C[0], b"2"), Resume(C[0], b"3"), Ask(C[0], tasks[2], watch=True), Resume(C[0], b"4"),
     ]  # fmt: skip
 
 
@@ -47,13 +48,13 @@ def asks(stream, num):
 
 def test_a_resumed_stream_begins_with_the_chain_that_is_due_and_the_next_epoch_with_the_first():
     stream = stateful_stream(first_chain=2, persistent=True)
-    assert [ask.slot for ask in asks(stream, 3)] == [2, 0, 1]
-    assert stream.next_slot == 2
-    assert stream.step(Restarted(b"s")) == [Resume(chain, b"s") for chain in range(3)]
+    assert [ask.slot for ask in asks(stream, 3)] == [C[2], C[0], C[1]]
+    assert stream.next_slot == C[2]
+    assert stream.step(Restarted(b"s")) == [Resume(C[chain], b"s") for chain in range(3)]
     for chain, task in ((2, 0), (0, 1), (1, 2)):
-        stream.step(Arrived(chain, task, "late"))
-    assert [ask.slot for ask in asks(stream, 3)] == [0, 1, 2]
-    assert stream.next_slot == 0
+        stream.step(Arrived(C[chain], task, "late"))
+    assert [ask.slot for ask in asks(stream, 3)] == C[:3]
+    assert stream.next_slot == C[0]
 
 
 def test_what_a_task_wants_to_be_told_goes_with_it():

@@ -34,13 +34,14 @@ from stoker.scheduler.events import (
     Rerun,
     Restarted,
     Resume,
+    Saved,
     Start,
-    Watched,
 )
+from tests.slots import C
 
 
 @dataclass(frozen=True)
-class Saved:
+class FakePoint:
     """A point, after so many batches; is_true: whether the state is all there is."""
 
     num_fetched: int
@@ -71,8 +72,10 @@ class Iterables(RuleBasedStateMachine):
             num_chains=len(lengths), num_slots=len(lengths), prefetch_factor=prefetch_factor,
             is_iterable=True, persistent=persistent,
         )  # fmt: skip
-        self.workers = {chain: Worker() for chain in range(len(lengths))}
-        self.num_sent = {chain: [0] for chain in self.workers}  # as torch would have, by epoch
+        self.workers = {C[chain]: Worker() for chain in range(len(lengths))}
+        self.num_sent = {
+            chain: [0] for chain in range(len(lengths))
+        }  # as torch would have, by epoch
         self.epoch = 0
         self.left, self.given_up = [], set()
         self.saves = ""
@@ -84,9 +87,9 @@ class Iterables(RuleBasedStateMachine):
         for action in actions:
             match action:
                 case Ask(slot, task, quiet):
-                    assert not quiet and slot == task.chain
+                    assert not quiet and slot == C[task.chain]
                     if not is_replay:
-                        self.num_sent[slot][-1] += 1
+                        self.num_sent[task.chain][-1] += 1
                     self.workers[slot].inbox.append(action)
                 case Kill(slot):
                     del self.workers[slot]
@@ -150,17 +153,19 @@ class Iterables(RuleBasedStateMachine):
                     self.do(self.stream.step(Ended(slot, task.id)))
                 else:
                     self.do(self.stream.step(Arrived(slot, task.id, batch)))
-                    if self.saves and worker.num_fetched[-1] >= len(Saved.proofs):
-                        point = Saved(worker.num_fetched[-1], self.saves != "wrongly")
-                        self.do(self.stream.step(Watched(slot, point)))
+                    if self.saves and worker.num_fetched[-1] >= len(FakePoint.proofs):
+                        point = FakePoint(worker.num_fetched[-1], self.saves != "wrongly")
+                        self.do(self.stream.step(Saved(slot.chain, point)))
 
     def fetch(self, slot, worker):
         assert not worker.is_over
         number = worker.num_fetched[-1]
         worker.num_fetched[-1] += 1
-        worker.is_over = number >= self.lengths[slot]
+        worker.is_over = number >= self.lengths[slot.chain]
         epoch = len(worker.num_fetched) - 1
-        return None if worker.is_over else (slot, epoch, number, tuple(worker.num_fetched[:-1]))
+        return (
+            None if worker.is_over else (slot.chain, epoch, number, tuple(worker.num_fetched[:-1]))
+        )
 
     @rule(data=st.data())
     def die(self, data):

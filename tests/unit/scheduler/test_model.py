@@ -21,7 +21,6 @@ from hypothesis.stateful import (
 )
 
 from stoker.errors import BrokenGuarantee
-from stoker.order.chain import SECOND, chain_of
 from stoker.scheduler.decider import Stream
 from stoker.scheduler.events import (
     Arrived,
@@ -45,6 +44,8 @@ from stoker.scheduler.events import (
 from stoker.scheduler.rules import OF_ITERABLES, TABLE
 from stoker.scheduler.rules.chains import BEYOND_HELP
 from stoker.scheduler.state import Limits, Phase
+from stoker.scheduler.tasks.slot import Role
+from tests.slots import C, S
 
 SAME = b"same"
 
@@ -102,7 +103,7 @@ class Streams(RuleBasedStateMachine):
         self.most_places = self.num_seconds = 0
         self.num_chains, self.prefetch_factor, self.in_order = num_chains, prefetch_factor, in_order
         self.marking, self.by = marking, by
-        self.workers = {slot: Worker() for slot in range(num_chains)}
+        self.workers = {slot: Worker() for slot in self.stream.first_slots}
         self.ever = dict.fromkeys(range(num_chains), ())  # each chain's tasks, as sent home
         self.num_drawn = self.num_left = self.num_before = 0
         self.chain_of = {}
@@ -130,7 +131,7 @@ class Streams(RuleBasedStateMachine):
                     assert slot not in self.workers, "two workers in one slot"
                     self.workers[slot] = self.newborn(point, must_greet)
                     self.workers[slot].away = away
-                    assert away or slot <= self.stream.witness_slot
+                    assert away or slot.role in (Role.CHAIN, Role.EXTRA, Role.WITNESS)
                 case Kill(slot):
                     self.workers.pop(slot, None)
                 case GiveUp(task, how):
@@ -144,7 +145,7 @@ class Streams(RuleBasedStateMachine):
         if ask.free:
             assert self.stream.phase is Phase.FREE
             return
-        assert chain_of(ask.slot) == task.chain, "home is the chain's own worker"
+        assert ask.slot.chain == task.chain, "home is the chain's own worker"
         early = task.id - self.num_left >= self.prefetch_factor * self.num_chains
         assert not early, "torch would not have sent this yet"
 
@@ -318,7 +319,7 @@ class Streams(RuleBasedStateMachine):
 
     @rule(
         event=st.sampled_from(
-            [FreeArrived(0, 0, None), Refused(0, 0, "drew"), Ended(0, 0), Astray(0)]
+            [FreeArrived(C[0], 0, None), Refused(C[0], 0, "drew"), Ended(C[0], 0), Astray(C[0])]
         )
     )
     def hear_what_cannot_be(self, event):
@@ -354,16 +355,17 @@ class Streams(RuleBasedStateMachine):
     @invariant()
     def barred_has_no_extras(self):
         if hasattr(self, "stream") and self.stream.phase is Phase.BARRED:
-            assert all(chain_of(slot) < self.num_chains for slot in self.workers)
+            assert all(slot.chain is not None for slot in self.workers)
 
     @invariant()
     def a_chain_has_a_second_worker_only_where_it_is_asked_for_the_same(self):
         if hasattr(self, "stream"):
             for slot in self.workers:
-                number = chain_of(slot)
-                first, second = number, number + SECOND
-                if number < self.num_chains and {first, second} <= set(self.workers):
-                    chain = self.stream.chains[number]
+                if slot.chain is None:
+                    continue
+                first, second = C[slot.chain], S[slot.chain]
+                if {first, second} <= set(self.workers):
+                    chain = self.stream.chains[slot.chain]
                     assert {chain.slot, chain.second_slot} == {first, second}
                     wanted = [
                         [
@@ -378,7 +380,7 @@ class Streams(RuleBasedStateMachine):
     def teardown(self):
         if hasattr(self, "stream"):
             assert self.stream.step(Closed()) == []
-            assert self.stream.step(Arrived(0, 10**6, None)) == []
+            assert self.stream.step(Arrived(C[0], 10**6, None)) == []
 
 
 def test_whatever_happens_every_batch_leaves_once_in_order_as_torch_would_have_made_it():
@@ -400,7 +402,7 @@ def test_a_free_task_survives_that_its_worker_draws_for_one_that_a_restart_let_g
         streams.restart()
         for _ in range(num_drawn):
             streams.draw()
-    assert [ask.task.id for ask in streams.workers[0].inbox] == [8, 12, 13]
+    assert [ask.task.id for ask in streams.workers[C[0]].inbox] == [8, 12, 13]
     streams.everybody_works(want_point=False)
     streams.every_batch_that_is_out_is_held_owed_or_waiting()
     streams.take_all()

@@ -8,12 +8,15 @@ from stoker.scheduler.decider import Stream
 from stoker.scheduler.history import Where
 from stoker.scheduler.rules import OF_ITERABLES, TABLE, Rule
 from stoker.scheduler.state import Phase
+from stoker.scheduler.tasks.point import SavedPoint
+from tests.slots import C
 
 EXAMPLES = {
-    events.Ended: events.Ended(0, 0),
-    events.Astray: events.Astray(0),
-    events.Refused: events.Refused(0, 0, "drew"),
-    events.FreeArrived: events.FreeArrived(0, 0, "batch"),
+    events.Ended: events.Ended(C[0], 0),
+    events.Astray: events.Astray(C[0]),
+    events.Saved: events.Saved(0, SavedPoint(b"", b"", ())),
+    events.Refused: events.Refused(C[0], 0, "drew"),
+    events.FreeArrived: events.FreeArrived(C[0], 0, "batch"),
 }
 CANNOT_BE = [
     (phase, event)
@@ -43,7 +46,7 @@ def test_every_phase_but_the_last_has_its_rules_and_can_be_reached():
 @pytest.mark.parametrize(("phase", "event"), CANNOT_BE, ids=_named)
 def test_a_pair_that_is_not_in_the_table_raises_with_the_story_and_does_nothing(phase, event):
     stream = stream_in(phase)
-    stream.step(events.Late(0, 0, 1.0, 1.0))
+    stream.step(events.Late(C[0], 0, 1.0, 1.0))
     owed, where = stream.chains[0].owed, stream.chains[0].where
     with pytest.raises(
         BrokenGuarantee, match=f"{event.__name__}.* while {phase.name}; story: Late"

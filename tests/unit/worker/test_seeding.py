@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data._utils.worker import _generate_state
 
-from stoker.order.chain import numpy_entropy, worker_seed
+from stoker.scheduler.tasks.chain import numpy_entropy, worker_seed
 from stoker.worker.seeding import restore_generators, save_generators, seed_generators
 
 # torch draws its base seed as an int64 that is not negative.

@@ -7,13 +7,12 @@ Pure: no thread, clock, socket or torch.
 
 import sys
 
-from stoker.order.plan import Task
-from stoker.order.reorder import Reorder
 from stoker.scheduler.events import (
     Action,
     Arrived,
     Ask,
     Astray,
+    Bounded,
     Closed,
     Drawn,
     Ended,
@@ -23,12 +22,16 @@ from stoker.scheduler.events import (
     Lost,
     Restarted,
     Resume,
+    Saved,
     Start,
     Watched,
 )
 from stoker.scheduler.history import Chain, Recovery
 from stoker.scheduler.rules import placement
 from stoker.scheduler.state import Phase, StreamState
+from stoker.scheduler.tasks.plan import Task
+from stoker.scheduler.tasks.reorder import Reorder
+from stoker.scheduler.tasks.slot import WITNESS, Slot
 
 # In place of an exit: the world changed, and a worker cannot be brought to where it was.
 BEYOND_HELP = "its worker could not be brought back to where it was"
@@ -125,16 +128,18 @@ def ended(s: StreamState, event: Ended) -> list[Action]:
 def watched(s: StreamState, event: Watched) -> list[Action]:
     """A chain's worker has told its state: what that covers need not be made again."""
     chain, point = s.chains[event.chain], event.point
-    if s.is_iterable:
-        chain.saved(point)
-        return []
     chain.keep_point(point, s.fingerprint)
     if chain.is_moving and not chain.num_to_replay():
         return placement.move(s, chain)
     is_long = chain.nbytes > s.limits.long_history_nbytes and s.max_deaths > 1
     if is_long and not s.has_asked_witness:
         s.has_asked_witness = True
-        return [Start(s.witness_slot, must_greet=True)]
+        return [Start(WITNESS, must_greet=True)]
+    return []
+
+
+def saved(s: StreamState, event: Saved) -> list[Action]:
+    s.chains[event.chain].saved(event.point)
     return []
 
 
@@ -155,7 +160,13 @@ def restarted(s: StreamState, event: Restarted) -> list[Action]:
     s.num_dropped = 0
     for chain in s.chains:
         chain.is_over = False
-    return [Resume(chain.number, event.seed) for chain in s.chains if not chain.is_hopeless]
+    return [Resume(chain.slot, event.seed) for chain in s.chains if not chain.is_hopeless]
+
+
+def bounded(s: StreamState, event: Bounded) -> list[Action]:
+    s.max_held = min(s.max_held, event.max_held)
+    s.max_deaths = min(s.max_deaths, event.max_deaths)
+    return []
 
 
 def closed(s: StreamState, event: Closed) -> list[Action]:
@@ -176,10 +187,10 @@ def lost(s: StreamState, event: Lost) -> list[Action]:
 
 
 def count_loss(s: StreamState, event: Lost) -> None:
-    s.num_lost += event.slot != s.witness_slot and not event.was_given_back
+    s.num_lost += event.slot != WITNESS and not event.was_given_back
 
 
-def one_of_two_lost(chain: Chain, slot: int) -> list[Action]:
+def one_of_two_lost(chain: Chain, slot: Slot) -> list[Action]:
     """Go on with the other worker, where the chain has two; no actions where it has one."""
     if chain.second_slot is None:
         return []
@@ -231,11 +242,13 @@ def clean(s: StreamState, chain: Chain) -> list[Action]:
 
 
 def astray(s: StreamState, event: Astray) -> list[Action]:
-    s.chains[event.slot].distrust()
-    return clean(s, s.chains[event.slot])
+    chain = s.chain_of(event.slot)
+    assert chain is not None
+    chain.distrust()
+    return clean(s, chain)
 
 
-def has_resumed(s: StreamState, chain: Chain, slot: int, resumed: bool) -> list[Action]:
+def has_resumed(s: StreamState, chain: Chain, slot: Slot, resumed: bool) -> list[Action]:
     """A chain whose past is forgotten must go on from its point, or it cannot go on."""
     if resumed or not chain.has_forgotten:
         return []

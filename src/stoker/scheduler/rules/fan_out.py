@@ -10,7 +10,6 @@ Promise: a result is taken once. Pure: no thread, clock, socket or torch.
 from collections import deque
 from collections.abc import Iterable
 
-from stoker.order.plan import Task
 from stoker.scheduler.events import (
     Action,
     Arrived,
@@ -30,6 +29,8 @@ from stoker.scheduler.free import FreeTasks
 from stoker.scheduler.history import Where
 from stoker.scheduler.rules import chains, placement
 from stoker.scheduler.state import Phase, StreamState
+from stoker.scheduler.tasks.plan import Task
+from stoker.scheduler.tasks.slot import WITNESS, Role, Slot
 
 # -- on the way there ------------------------------------------------------------------------------
 
@@ -45,7 +46,7 @@ def watched_at_home(s: StreamState, event: Watched) -> list[Action]:
     if point.watch_s + s.limits.free_cost_s > s.limits.free_cost_frac * point.task_s:
         return []  # looking after each task whether it left a trace would cost too much
     s.phase = Phase.ASKED
-    s.extras = set(range(s.num_chains, s.num_slots))
+    s.extras = set(s.local_extras)
     actions = [act for chain in s.chains for act in chain.settle(chain.slot)]
     actions += [Start(slot, must_greet=True) for slot in sorted(s.extras)]
     return actions + placement.hire(s)
@@ -70,11 +71,11 @@ def greeted(s: StreamState, event: Greeted) -> list[Action]:
         if chain.is_hopeless and actions:
             actions += _ask_again(s, placement.close_free(s, slot))
         return actions
-    if slot == s.witness_slot:
+    if slot == WITNESS:
         return [Kill(slot), *(_learn(s, fingerprint) if fingerprint else [])]
     if s.phase not in (Phase.ASKED, Phase.FREE):
         return []  # it is being killed
-    if slot > s.witness_slot and fingerprint != s.fingerprint:
+    if slot.role is Role.REMOTE and fingerprint != s.fingerprint:
         return _dismiss(s, [slot])
     return _learn(s, fingerprint) if fingerprint else bar(s, "it cannot be watched")
 
@@ -128,7 +129,7 @@ def _ask_again(s: StreamState, orphans: list[Task]) -> list[Action]:
     return [_ask(s, task) for task in orphans]
 
 
-def _dismiss(s: StreamState, slots: Iterable[int]) -> list[Action]:
+def _dismiss(s: StreamState, slots: Iterable[Slot]) -> list[Action]:
     actions, orphans = placement.dismiss(s, slots)
     return actions + _ask_again(s, orphans)
 
@@ -139,7 +140,7 @@ def arrived(s: StreamState, event: FreeArrived) -> list[Action]:
     chain = s.chain_of(event.slot)
     if chain is not None:
         chain.num_in_vain = chain.num_deaths_away = 0
-    elif event.slot > s.witness_slot:
+    elif event.slot.role is Role.REMOTE:
         s.num_deaths_away = 0
     if event.task_id >= s.first_id:
         s.reorder.hold(event.task_id, event.batch)
@@ -172,7 +173,7 @@ def lost(s: StreamState, event: Lost) -> list[Action]:
     """A worker of any kind."""
     chains.count_loss(s, event)
     slot, chain = event.slot, s.chain_of(event.slot)
-    if slot == s.witness_slot:
+    if slot == WITNESS:
         return []  # then histories stay whole
     if chain is not None and (actions := chains.one_of_two_lost(chain, slot)):
         return actions
@@ -180,7 +181,7 @@ def lost(s: StreamState, event: Lost) -> list[Action]:
     if chain is not None:
         return actions + _chain_lost(s, event) + _ask_again(s, orphans)
     s.extras.discard(slot)
-    if slot > s.witness_slot:
+    if slot.role is Role.REMOTE:
         s.num_deaths_away += event.how is not None
         actions += placement.hire(s)
     elif not s.extras:
@@ -191,8 +192,11 @@ def lost(s: StreamState, event: Lost) -> list[Action]:
 def _blame(s: StreamState, event: Lost, owed: list[Task]) -> tuple[list[Action], list[Task]]:
     """Of what a worker owed: what is given up, and what others make."""
     guilty = owed[:1] if event.begun is None else [t for t in owed if t.id == event.begun]
-    hopeless = [task for task in guilty if event.how is not None and chains.blame(s, task)]
-    given_up: list[Action] = [GiveUp(task, event.how) for task in hopeless]
+    how = event.how
+    if how is None:  # its machine was lost, or the way there
+        return [], owed
+    hopeless = [task for task in guilty if chains.blame(s, task)]
+    given_up: list[Action] = [GiveUp(task, how) for task in hopeless]
     return given_up, [task for task in owed if task not in hopeless]
 
 
@@ -228,7 +232,7 @@ def bar(
     more: list[Task] | None = None,
     *,
     moved: tuple[int, int] | None = None,
-    dirty: int | None = None,
+    dirty: Slot | None = None,
 ) -> list[Action]:
     """Home for good. Free tasks not yet answered, and `more`, run at home when they are due.
 

@@ -4,11 +4,11 @@ Promise: one second worker a task; it is asked only where it can make what the f
 Pure: no thread, clock, socket or torch.
 """
 
-from stoker.order.chain import SECOND
 from stoker.scheduler.events import Action, Ask, Late
 from stoker.scheduler.history import Where
 from stoker.scheduler.rules.placement import slots_for_free_tasks
 from stoker.scheduler.state import StreamState
+from stoker.scheduler.tasks.slot import Role, Slot
 
 
 def late(s: StreamState, event: Late) -> list[Action]:
@@ -18,13 +18,17 @@ def late(s: StreamState, event: Late) -> list[Action]:
         return []
     # What it covers is forgotten only where the state at iter() was seen not to move.
     is_portable = (
-        chain.has_forgotten and not s.is_stateful and chain.point.fingerprint == s.fingerprint
+        chain.has_forgotten
+        and not s.is_stateful
+        and chain.point is not None
+        and chain.point.fingerprint == s.fingerprint
     )
     cost_s = (chain.num_to_replay() + 1) * event.task_s + s.limits.second_start_s
     if not is_portable or chain.second_slot is not None or event.late_s < cost_s:
         return []
     s.num_hedged += 1
-    second = chain.second_slot = chain.number + SECOND * (chain.slot < SECOND)
+    role = Role.SECOND if chain.slot.role is Role.CHAIN else Role.CHAIN
+    second = chain.second_slot = Slot(role, chain.number)
     return chain.replay_at(second, s.seeds, away=True)
 
 

@@ -8,10 +8,11 @@ Pure: no thread, clock, socket or torch.
 import itertools
 from collections.abc import Iterable
 
-from stoker.order.plan import Task
 from stoker.scheduler.events import Action, Kill, Offered, Start
 from stoker.scheduler.history import Chain, Where
 from stoker.scheduler.state import Phase, StreamState
+from stoker.scheduler.tasks.plan import Task
+from stoker.scheduler.tasks.slot import Role, Slot
 
 
 def offered(s: StreamState, event: Offered) -> list[Action]:
@@ -81,10 +82,10 @@ def hire(s: StreamState) -> list[Action]:
         return []
     if s.num_deaths_away >= s.limits.max_deaths:  # with no answer between them: they all would
         return []
-    first = s.witness_slot + 1
-    num_away = sum(slot >= first for slot in s.extras)
+    num_away = sum(slot.role is Role.REMOTE for slot in s.extras)
     num_away += sum(chain.is_away and not chain.is_asleep for chain in s.chains)
-    wanted = (slot for slot in itertools.count(first) if slot not in s.extras)
+    slots = (Slot(Role.REMOTE, index) for index in itertools.count())
+    wanted = (slot for slot in slots if slot not in s.extras)
     actions: list[Action] = []
     for slot in itertools.islice(wanted, max(s.num_places - num_away, 0)):
         s.extras.add(slot)
@@ -94,7 +95,7 @@ def hire(s: StreamState) -> list[Action]:
     return actions
 
 
-def dismiss(s: StreamState, slots: Iterable[int]) -> tuple[list[Action], list[Task]]:
+def dismiss(s: StreamState, slots: Iterable[Slot]) -> tuple[list[Action], list[Task]]:
     """End workers that free-standing tasks can do without. Returns also the tasks that nobody owes
     any more."""
     actions: list[Action] = []
@@ -112,7 +113,7 @@ def dismiss(s: StreamState, slots: Iterable[int]) -> tuple[list[Action], list[Ta
     return actions, orphans
 
 
-def close_free(s: StreamState, slot: int) -> list[Task]:
+def close_free(s: StreamState, slot: Slot) -> list[Task]:
     """A slot is no more. The free-standing tasks that nobody owes now."""
     return [task for task in s.free.close(slot) if not s.is_owed_at_home(task)]
 
@@ -131,11 +132,11 @@ def wake(s: StreamState, chain: Chain) -> list[Action]:
     chain.where = Where.REMOTE if s.num_places else Where.HERE
     s.num_replayed += chain.num_to_replay()
     if s.phase is Phase.FREE:
-        s.free.on[chain.number] = {}
+        s.free.on[chain.first_slot] = {}
     return chain.replay(s.seeds)
 
 
-def slots_for_free_tasks(s: StreamState) -> list[int]:
+def slots_for_free_tasks(s: StreamState) -> list[Slot]:
     """Where others help, only some of this machine's."""
     if not s.num_places or s.num_local is None:
         return list(s.free.on)

@@ -5,12 +5,13 @@ Pure: no thread, clock, socket or torch.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stoker.scheduler.events import (
     Action,
     Arrived,
     Astray,
+    Bounded,
     Closed,
     Drawn,
     Ended,
@@ -22,10 +23,11 @@ from stoker.scheduler.events import (
     Offered,
     Refused,
     Restarted,
+    Saved,
     Watched,
 )
 from stoker.scheduler.rules import chains, fan_out, hedging, placement
-from stoker.scheduler.state import Phase, StreamState
+from stoker.scheduler.state import Phase
 
 HOME, ASKED, FREE, BARRED, CLOSED = Phase
 
@@ -33,7 +35,7 @@ HOME, ASKED, FREE, BARRED, CLOSED = Phase
 class Rule(NamedTuple):
     """act(state, event) -> actions; to: phases that it may lead to, beside the one that it is in."""
 
-    act: Callable[[StreamState, Any], list[Action]]
+    act: Callable[..., list[Action]]
     to: tuple[Phase, ...] = ()
 
 
@@ -43,6 +45,7 @@ _AT_HOME = {
     Lost: Rule(chains.lost),
     Offered: Rule(placement.offered),
     Late: Rule(hedging.late),
+    Bounded: Rule(chains.bounded),
     Restarted: Rule(chains.restarted),
     Closed: Rule(chains.closed, to=(CLOSED,)),
 }
@@ -51,6 +54,7 @@ TABLE: dict[Phase, dict[type[Event], Rule]] = {
     | {
         Ended: Rule(chains.ended),
         Astray: Rule(chains.astray),
+        Saved: Rule(chains.saved),
         Watched: Rule(fan_out.watched_at_home, to=(ASKED, BARRED)),
         Greeted: Rule(fan_out.greeted, to=(BARRED,)),
     },
@@ -81,4 +85,4 @@ TABLE: dict[Phase, dict[type[Event], Rule]] = {
         Refused: Rule(fan_out.refused),
     },
 }
-OF_ITERABLES = (Ended, Astray)  # of a loader over anything else they cannot be
+OF_ITERABLES = (Ended, Astray, Saved)  # of a loader over anything else they cannot be

@@ -12,7 +12,7 @@ HOW = sys.argv[1]
 
 
 def is_offloaded():
-    return "stoker.stream.iterator" in sys.modules
+    return "stoker.loaders.multiprocess" in sys.modules
 
 
 class Sly(Dataset):

@@ -1,0 +1,89 @@
+"""A fingerprint of everything that a job can reach, to tell whether its state has moved.
+
+Promise: two processes forked from one parent that give the same fingerprint make the same
+batch from the same indices and the same three global generators.
+Ban: no guess. What cannot be looked into (an open file, a C object without a state) and what
+takes longer than allowed raises Unwatchable, and the job is then not portable.
+"""
+
+import collections
+import functools
+import math
+import mmap
+import random
+import sys
+import threading
+import types
+from collections.abc import Iterator
+
+import torch
+
+from stoker.clock import Deadline
+from stoker.fingerprint import code, data
+from stoker.fingerprint.walker import Handler, TooLarge, Unwatchable, Walker
+
+__all__ = ["TooLarge", "Unwatchable", "fingerprint"]
+
+_BY_NAME = (
+    types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType,
+    types.MethodWrapperType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+)  # fmt: skip
+
+
+def fingerprint(
+    roots: dict[str, object],
+    deadline: Deadline,
+    banned: frozenset[str] = frozenset(),
+    trail: dict[str, str] | None = None,
+    lazy: set[str] | None = None,
+    limit_nbytes: float = math.inf,
+) -> bytes:
+    """16 bytes that change when anything reachable from `roots` changes.
+
+    The three global generators are left out: they travel by themselves. banned: global names
+    that no code in reach may use. trail: is given what was reached, inner things first, each with
+    a digest, to tell where two fingerprints part; TRAIL_LENGTH of them. lazy: is given the modules that
+    functions import when they are called. limit_nbytes: of arrays and tensors, mapped files left out.
+    Raises Unwatchable, TooLarge beyond the limit.
+    """
+    walker = Walker(_HANDLERS, deadline, banned, trail, lazy, limit_nbytes)
+    try:
+        for name, root in roots.items():
+            walker.walk(root, name)
+    except Unwatchable:
+        raise
+    except RecursionError:
+        raise Unwatchable("nested too deeply to watch") from None
+    except Exception as error:  # whatever a stranger's __reduce_ex__ may raise
+        raise Unwatchable(f"cannot be watched: {type(error).__name__}: {error}") from None
+    return walker.digest()
+
+
+_LOCK_TYPES = (type(threading.Lock()), type(threading.RLock()))
+
+
+def _handlers() -> Iterator[tuple[type | tuple[type, ...], Handler]]:
+    numpy = sys.modules.get("numpy")
+    yield (list, tuple, collections.deque), data.sequence
+    yield (dict, types.MappingProxyType), data.table
+    yield (set, frozenset), data.unordered
+    if numpy is not None:
+        yield numpy.ndarray, data.array
+        yield numpy.generic, data.scalar
+        yield (numpy.random.Generator, numpy.random.RandomState), data.generator
+        yield numpy.random.BitGenerator, data.generator
+        yield mmap.mmap, data.mapping
+    yield torch.Tensor, data.tensor
+    yield (torch.Generator, random.Random), data.generator
+    yield types.FunctionType, code.function
+    yield types.MethodType, code.method
+    yield _BY_NAME, code.by_name
+    yield (functools.partial, property, classmethod, staticmethod), code.wrapper
+    yield type, code.kind
+    yield types.ModuleType, code.module
+    yield _LOCK_TYPES, code.lock
+    yield functools._lru_cache_wrapper, code.cached
+
+
+_HANDLERS = tuple(_handlers())

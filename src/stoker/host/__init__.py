@@ -1,1 +1,0 @@
-"""One CPU of a cluster: a process that makes batches for a trainer on another machine."""

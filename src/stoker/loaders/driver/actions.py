@@ -1,0 +1,130 @@
+"""What the decider wants done, on sockets and processes: actions out.
+
+Owner: the thread that iterates.
+"""
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+from stoker.loaders.driver.helpers import Alone
+from stoker.loaders.driver.inbox import Inbox
+from stoker.loaders.driver.lines import Lines
+from stoker.loaders.driver.workers import Workers
+from stoker.scheduler.events import (
+    Action,
+    Ask,
+    Finish,
+    GiveUp,
+    Kill,
+    Reload,
+    Rerun,
+    Resume,
+    Start,
+)
+from stoker.scheduler.tasks.slot import Slot
+from stoker.wire.frame import Flag, Kind, pack, pack_begin
+from stoker.wire.slabs import AT_ONCE_NBYTES
+
+
+class Actions:
+    """give_up: called with each task that no worker can do."""
+
+    def __init__(
+        self,
+        lines: Lines,
+        workers: Workers,
+        helpers: Alone,
+        inbox: Inbox,
+        is_iterable: bool,
+        give_up: Callable[[GiveUp], None],
+    ) -> None:
+        self._lines, self._workers, self._helpers, self._inbox = lines, workers, helpers, inbox
+        self._is_iterable = is_iterable  # its index lists say nothing
+        self._how: dict[type[Action], Callable[[Any], None]] = {
+            Ask: self._ask,
+            Start: self._start,
+            Resume: self._resume,
+            Rerun: self._rerun,
+            Reload: self._reload,
+            Finish: lambda action: self.hang_up(action.slot),
+            Kill: lambda action: self._kill(action.slot),
+            GiveUp: give_up,
+        }
+
+    def do(self, actions: list[Action]) -> None:
+        for action in actions:
+            self._how[type(action)](action)
+
+    def _ask(self, ask: Ask) -> None:
+        if self._lines.get(ask.slot) is None:
+            return  # it is being lost: the loss asks again
+        task, lender = ask.task, self._workers.lender_of(ask.slot)
+        extra = _packed(lender.take_returned()) if lender is not None else b""
+        if not ask.quiet:
+            self._helpers.asked(ask.slot, task.id)
+            if not self._is_iterable:
+                self._inbox.bodies[task.id] = task.body
+        head = pack(
+            Kind.TASK,
+            flags=ask.quiet * Flag.QUIET
+            | ask.free * Flag.FREE
+            | ask.watch * Flag.POINT
+            | task.wants_state * Flag.STATE,
+            task_id=task.id,
+            chain=task.chain,
+            stream_nbytes=len(task.body),
+            blob_nbytes=len(task.body),
+            extra_nbytes=len(extra),
+        )
+        self._lines.say(ask.slot, head, task.body, extra)
+
+    def _start(self, start: Start) -> None:
+        self._inbox.stats.num_started += 1
+        sock = self._workers.start(start.slot, start.after_s, start.away)
+        self._lines.add(start.slot, sock)
+        lender = self._workers.lender_of(start.slot)
+        if lender is not None:
+            lender.take_returned()  # the new worker has never heard of them
+        lent = lender.lent() if lender is not None else []
+        extra = pack_begin(lent, pickle.dumps((start.point, start.must_greet)))
+        self._say(start.slot, Kind.BEGIN, extra)
+
+    def _resume(self, resume: Resume) -> None:
+        self._say(resume.slot, Kind.RESUME, resume.seed)
+
+    def _rerun(self, rerun: Rerun) -> None:
+        flags = rerun.wants_state * Flag.STATE
+        self._say(rerun.slot, Kind.RERUN, rerun.body, rerun.num_batches, flags)
+
+    def _reload(self, reload: Reload) -> None:
+        self._say(reload.slot, Kind.RELOAD, pickle.dumps((reload.point, reload.body)))
+
+    def _kill(self, slot: Slot) -> None:
+        """End a worker whose state is of no more use."""
+        if self._lines.get(slot) is not None:
+            self.hang_up(slot)
+            self._workers.kill(slot)
+
+    def hang_up(self, slot: Slot) -> None:
+        """Nobody listens to the slot's worker any more."""
+        self._lines.hang_up(slot)
+        self._workers.hung_up(slot)
+        self._helpers.gone(slot)
+
+    def tell_returned(self) -> None:
+        """Not those of other machines, whose fresh memory is touched once: the next task tells."""
+        for slot in self._lines.slots:
+            lender = self._workers.lender_of(slot)
+            if lender is None or slot in self._workers.away:
+                continue
+            if returned := lender.take_returned(AT_ONCE_NBYTES):
+                self._say(slot, Kind.RETURNED, _packed(returned))
+
+    def _say(self, slot: Slot, kind: Kind, extra: bytes, task_id: int = -1, flags: int = 0) -> None:
+        head = pack(kind, flags=flags, task_id=task_id, extra_nbytes=len(extra))
+        self._lines.say(slot, head, extra)
+
+
+def _packed(offsets: list[int]) -> bytes:
+    return b"".join(offset.to_bytes(8, "little") for offset in offsets)

@@ -1,0 +1,402 @@
+"""One loader's workers, as its iterator sees them: draw, wait for the next batch, close.
+
+Owner: the thread that iterates. Large tensors wait in the arenas and frames in the sockets until
+`next` wants them, so the training loop pays for nothing that it does not use, and a fork finds
+no thread of ours.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from typing import TYPE_CHECKING, Any
+
+from stoker.clock import Deadline, now_s
+from stoker.loaders.driver import forks
+from stoker.loaders.driver.actions import Actions
+from stoker.loaders.driver.helpers import Alone, Helpers
+from stoker.loaders.driver.inbox import DriverStats, Inbox, Told
+from stoker.loaders.driver.lines import Lines
+from stoker.loaders.driver.memory import Memory
+from stoker.loaders.driver.workers import EXIT_WAIT_S, Workers
+from stoker.local.spawned import Spawned
+from stoker.local.template import Template, reap
+from stoker.scheduler.base import State
+from stoker.scheduler.events import Bounded, Closed, Drawn, Event, GiveUp, Restarted, Start
+from stoker.scheduler.tasks.slot import PACKER, Exit, Slot
+from stoker.wire.batch_codec import dumps
+from stoker.wire.channel import ConnectionLost
+from stoker.wire.slabs import ARENA_NBYTES, Lender
+from stoker.wire.watch import Watch
+from stoker.worker.job import Job
+from stoker.worker.main import FAILED, main
+
+if TYPE_CHECKING:  # see workers.py
+    from stoker.remote.trainer.fleet import Fleet
+
+# Workers beyond the cores are forked after the first batch, for which every fork competes, or
+# after this long, for then it is waiting that makes a batch. Measured: benchmarks/epoch_gap.py
+REST_AFTER_S = 0.05
+HERE_S = 1e-4  # what poll() takes at most where something has come already
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """In place of a batch: its workers died. body: the indices that could not be made, encoded;
+    empty: of an iterable, or of no interest; num_in_vain: see GiveUp."""
+
+    how: Exit | str
+    body: bytes
+    num_in_vain: int = 0
+
+
+# See wait_next; a batch can be anything else, None too, and is never asked for truth or equality.
+ENDED, TIMED_OUT = object(), object()
+
+
+class Driver:
+    """One loader's workers, from its iter() to its end."""
+
+    def __init__(
+        self,
+        state: State,
+        job: Job,
+        context: BaseContext,
+        *,
+        arena_nbytes: int,
+        held_limit_nbytes: int,
+        processes: Sequence[BaseProcess] = (),
+        fleet: "Fleet | None" = None,
+    ) -> None:
+        """context: how processes are started; processes: with fork, one never-started Process a
+        chain; fleet: other machines, which may help where workers are forked. held_limit_nbytes:
+        what the script may keep in arenas before further batches are copied to ordinary memory;
+        negative: all are, and it is no news."""
+        reap()
+        self.state = state
+        self.taken_id = -1  # task of the batch that left last
+        self._owner_pid = os.getpid()
+        self._is_closed = False
+        is_forked = context.get_start_method() == "fork"
+        self._memory = Memory(state.local_slots, arena_nbytes, can_travel=not is_forked)
+        here = (
+            Template(processes, _body_of(job, self._memory), state.first_slots)
+            if is_forked
+            else Spawned(context, main, job, self._memory.of, state.first_slots)
+        )
+        self.names = here.names
+        self._lines = Lines(self._receive_all_from)
+        self._workers, self._helpers = Workers(here, self._memory), Alone()
+        self._news_fds: set[int] = set()
+        self._rest_deadline: Deadline | None = Deadline(REST_AFTER_S)
+        try:
+            if fleet is not None and not fleet.is_gone and isinstance(here, Template):
+                away = fleet.open(here.start(PACKER), min(arena_nbytes, ARENA_NBYTES))
+                self._workers = Workers(here, self._memory, away)
+                self._helpers = Helpers(fleet, away, self._workers.away)
+            self._begin(held_limit_nbytes, job)
+        except BaseException:
+            self.close(0.0)
+            raise
+
+    def _begin(self, held_limit_nbytes: int, job: Job) -> None:
+        keeps_states = job.worker_states is not None
+        inbox = Inbox(self._workers, self._helpers, held_limit_nbytes, keeps_states)
+        is_iterable = self.state.is_iterable
+        self._inbox = inbox
+        self._actions = Actions(
+            self._lines, self._workers, self._helpers, inbox, is_iterable, self._give_up
+        )
+        if self._workers.why_no_replacement:
+            self._apply(Bounded(max_deaths=1))
+        self._watch_news()
+        forks.watch(self)
+        self._actions.do([Start(slot) for slot in self.state.first_slots])
+
+    # -- the iterator's calls --------------------------------------------------------------------
+
+    @property
+    def stats(self) -> DriverStats:
+        return self._inbox.stats
+
+    @property
+    def states(self) -> dict[int, Told]:
+        """By task, of a stateful job: what came with batches that have not been taken."""
+        return self._inbox.states
+
+    @property
+    def ends(self) -> list[tuple[int, Told]]:
+        """Of a stateful job: task, and what came with the end of a chain's iterable."""
+        return self._inbox.ends
+
+    @property
+    def why_no_replacement(self) -> str:
+        return self._workers.why_no_replacement
+
+    def prepare_each(self, prepare: Callable[[Any], Any] | None) -> None:
+        """Called on each batch as it arrives."""
+        self._inbox.prepare = prepare
+
+    def draw(self, indices: object, wants_state: bool = False) -> None:
+        """The sampler's next index list, to be made into a batch."""
+        self._apply(Drawn(dumps(indices), wants_state))
+
+    def wait_next(self, deadline: Deadline) -> Any:
+        """The batch that leaves next, a Failed or a Died; TIMED_OUT when the deadline passes.
+
+        ENDED once an iterable of a chain has ended meanwhile: others may be sent more now, or
+        nothing may be left.
+        """
+        reap()
+        self._actions.tell_returned()
+        self._helpers.work_ended()
+        if self._helpers.is_due():
+            self._hear_helpers()
+        if self._inbox.prepare is not None:
+            self.receive_ready()
+        if self._rest_deadline is not None:
+            self._wait_first(self._rest_deadline)
+        while (taken := self.state.reorder.take()) is None:
+            if self._inbox.has_ended:
+                self._inbox.has_ended = False
+                return ENDED
+            if not self._receive_or_tell(deadline):
+                return TIMED_OUT
+        task_id, batch = taken
+        self.taken_id = task_id
+        self._actions.do(self.state.taken(task_id))
+        self._helpers.work_began()
+        return batch
+
+    def receive_ready(self) -> None:
+        """Take in what has come, of each worker as much as one read brings. Never waits."""
+        for slot in self._lines.slots:
+            self._receive_all_from(slot)
+
+    def restart(self, shared_seed: int | None) -> None:
+        """The next epoch begins on the same workers. shared_seed: of a DataPipe."""
+        self._inbox.has_ended = False
+        self._apply(Restarted(dumps(shared_seed)))
+
+    def wait_begun(self, chain: int, epoch: int, deadline: Deadline) -> Any:
+        """What a chain's worker of a stateful job begins an epoch with, encoded, or as `wait_next`.
+
+        epoch: counted from iter(), on living workers.
+        """
+        self._start_rest()
+        while (begun := self._inbox.begun.get(chain)) is None or begun[0] < epoch:
+            slot = self.state.slot_of(chain)
+            if self._lines.get(slot) is None:  # for good: a replacement would have been started
+                how = self._workers.wait_exit(slot, Deadline(0))
+                return Died(how or "it could not be brought back", b"")
+            if not self._receive(deadline):
+                return TIMED_OUT
+        return begun[1]
+
+    def wait_pid(self, chain: int) -> int | None:
+        self._start_rest()
+        return self._workers.wait_pid(self.state.slot_of(chain), Deadline(EXIT_WAIT_S))
+
+    def wait_exit(self, chain: int, deadline: Deadline) -> Exit | None:
+        self._start_rest()
+        return self._workers.wait_exit(self.state.slot_of(chain), deadline)
+
+    def signal(self, chain: int, signum: int) -> None:
+        self._start_rest()
+        self._workers.signal(self.state.slot_of(chain), signum)
+
+    def is_to_blame(self, died: Died) -> bool:
+        """Whether stoker failed in the worker, or the process that starts workers has ended."""
+        failed = isinstance(died.how, Exit) and died.how.code == FAILED
+        return failed or self._workers.is_gone
+
+    def close(self, grace_s: float) -> None:
+        """End the workers: ask, wait until each has flushed and left, then terminate, then kill.
+
+        Idempotent; nothing in a forked copy. Processes may still be unmapping memory after it.
+        """
+        if os.getpid() != self._owner_pid or self._is_closed:
+            return
+        self._is_closed = True
+        forks.forget(self)
+        self.state.step(Closed())
+        self._workers.drop_rest()
+        for slot in self._workers.away & set(self._lines.slots):
+            self._hang_up(slot)  # torch joins its workers; nothing of these is here
+        self._lines.finish()
+        deadline = Deadline(grace_s)
+        at_work: list[Slot] = []
+        try:
+            at_work = [slot for slot in self._lines.slots if not self._drain(slot, deadline)]
+        finally:
+            for slot in self._lines.slots:  # where a handler of the script's has ended the wait
+                self._hang_up(slot)
+            self._workers.close(deadline.left_s() or 0.0)
+        self._memory.give_back(but=at_work)
+        forks.look_at_witnesses()
+
+    @property
+    def lenders(self) -> list[Lender]:
+        return self._workers.lenders
+
+    def abandon(self) -> None:
+        """In a forked child: the sockets are the parent's affair."""
+        self._lines.abandon()
+
+    # -- workers -----------------------------------------------------------------------------------
+
+    def _wait_first(self, deadline: Deadline) -> None:
+        """Until the first batch has come or the others are wanted as well; then start them."""
+        while self.state.reorder.num_held == 0 and self._receive(deadline):
+            continue
+        self._start_rest()
+
+    def _start_rest(self) -> None:
+        if self._rest_deadline is not None:
+            self._rest_deadline = None
+            self._workers.start_rest()
+
+    def _lose(self, slot: Slot) -> None:
+        """A worker closed its socket by itself, or is known to have ended."""
+        # First the waits: where a handler of the script's ends one, the next next() is told again.
+        lost = self._workers.lost(slot)
+        self._hang_up(slot)
+        if slot in self._workers.away:  # that its place is gone, or another would be started there
+            self._hear_helpers()
+        self._apply(lost)
+
+    def _hang_up(self, slot: Slot) -> None:
+        self._actions.hang_up(slot)
+
+    def _drain(self, slot: Slot, deadline: Deadline) -> bool:
+        """Read and drop until the worker has closed its end or is known to have ended, or time is
+        over. Whether it has."""
+        channel = self._lines.get(slot)
+        assert channel is not None
+        watch = Watch()
+        watch.add(channel.fileno(), lambda: None)
+        for fd in self._workers.news_fds():
+            watch.add(fd, lambda: None)
+        has_left = False
+        try:
+            while channel.receive_nowait() is not None or watch.poll(deadline.left_s()):
+                if self._workers.wait_exit(slot, Deadline(0)) is not None:
+                    has_left = True  # what it started may hold its socket
+                    break
+        except ConnectionLost:
+            has_left = True
+        self._hang_up(slot)
+        return has_left
+
+    # -- what is new -------------------------------------------------------------------------------
+
+    def _receive_or_tell(self, deadline: Deadline) -> bool:
+        """As `_receive`; or the state is told that the batch that leaves next is late."""
+        slot, task_id = self.state.next_slot, self.state.reorder.next_id
+        late_at_s = self._helpers.late_at_s(slot, task_id)
+        if slot is None or late_at_s is None:
+            return self._receive(deadline)
+        late = Deadline(late_at_s - now_s())
+        has_come = self._receive(late if late.is_before(deadline) else deadline)
+        if not has_come and late.is_over():
+            self._apply(self._helpers.late(slot, task_id))
+            return True
+        return has_come
+
+    def _receive(self, deadline: Deadline) -> bool:
+        """Take in at least one frame. False when the deadline passed first."""
+        slot = self.state.next_slot
+        if slot is not None and self._receive_from(slot):
+            return True
+        self._lines.send_rest()
+        left_s, silent_s = deadline.left_s(), self._helpers.silent_s
+        is_to_end_silence = silent_s is not None and (left_s is None or silent_s <= left_s)
+        began_s = now_s()
+        ready = self._lines.watch.poll(silent_s if is_to_end_silence else left_s)
+        self._inbox.is_awaiting = now_s() - began_s > HERE_S
+        self._lines.watch.call(ready)
+        self._inbox.is_awaiting = False
+        for ended in self._workers.take_ended():
+            self._lose_ended(ended)
+        if is_to_end_silence and not ready:
+            self._helpers.end_silent()
+            self._hear_helpers()
+        return bool(ready) or not deadline.is_over()
+
+    def _lose_ended(self, slot: Slot) -> None:
+        """A worker here has ended; its socket may be open in what it started."""
+        channel = self._lines.get(slot)
+        while self._lines.get(slot) is channel and self._receive_from(slot):
+            continue  # what it said before, and maybe its socket's end: then another has its place
+        if channel is not None and self._lines.get(slot) is channel:
+            self._lose(slot)
+
+    def _watch_news(self) -> None:
+        """Those descriptors that may still have news, and no others."""
+        fds = self._workers.news_fds()
+        for fd in self._news_fds - fds:
+            self._lines.watch.remove(fd)
+        for fd in fds - self._news_fds:
+            self._lines.watch.add(fd, self._hear_news)
+        self._news_fds = fds
+
+    def _hear_news(self) -> None:
+        """How workers ended, and what became of other machines."""
+        self._workers.hear()
+        self._hear_helpers()
+
+    def _hear_helpers(self) -> None:
+        """Places on other machines that came or went, and what this one can spare."""
+        offer = self._helpers.offer(self.state.num_usable)
+        self._watch_news()
+        if offer is not None:
+            self._apply(offer)
+
+    def _receive_all_from(self, slot: Slot) -> None:
+        """Every frame that one read brings: poll() would not see the second. For more it will tell."""
+        while self._receive_from(slot):
+            channel = self._lines.get(slot)
+            if channel is None or not channel.has_unread:
+                return
+
+    def _receive_from(self, slot: Slot) -> bool:
+        """One frame of a slot, or its end. False when nothing has come."""
+        channel = self._lines.get(slot)
+        if channel is None:
+            return False
+        try:
+            frame = channel.receive_nowait()
+        except ConnectionLost:
+            self._lose(slot)
+            return True
+        if frame is None:
+            return False
+        for event in self._inbox.take_in(slot, frame):
+            self._apply(event)
+        return True
+
+    def _apply(self, event: Event) -> None:
+        self._actions.do(self.state.step(event))
+
+    def _give_up(self, giving: GiveUp) -> None:
+        """No worker can do a task: in place of its batch a Died leaves."""
+        task = giving.task
+        self._inbox.bodies.pop(task.id, None)
+        body = b"" if self.state.is_iterable else task.body
+        self.state.reorder.hold(task.id, Died(giving.how, body, giving.num_in_vain))
+
+
+def _body_of(job: Job, memory: Memory) -> Callable[[Slot, socket.socket], None]:
+    """What a forked process runs."""
+
+    def body(slot: Slot, sock: socket.socket) -> None:
+        if slot == PACKER:
+            from stoker.remote.net.ship import ship
+
+            ship(job, sock)
+        else:
+            main(job, slot, sock, *memory.of(slot))
+
+    return body

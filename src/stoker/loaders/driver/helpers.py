@@ -1,0 +1,183 @@
+"""One loader's share of other machines: where its workers are there, and what this one can spare.
+
+Owner: the thread that iterates.
+"""
+
+from collections.abc import Set
+from typing import TYPE_CHECKING
+
+from stoker.clock import now_s, process_cpu_s
+from stoker.loaders.driver import forks
+from stoker.loaders.driver.demand import Demand
+from stoker.local.sizing import local_slots
+from stoker.remote.net.control import Want
+from stoker.scheduler.events import Late, Offered
+from stoker.scheduler.late import Lateness
+from stoker.scheduler.tasks.slot import Slot
+
+if TYPE_CHECKING:  # its packages may not be installed where no other machine is asked for
+    from stoker.remote.trainer.fleet import Away, Fleet
+
+# How often a loop that never waits hears of other machines, which speak twice a second.
+HEAR_EVERY_S = 0.1
+# What the loop uses is told again after this much of its own work.
+MEASURE_S = 1.0
+MEAN_OF = 32  # batches
+
+
+# Of this process, one: forks may see its spare arenas. With what its loops ask of it.
+_known: "dict[Fleet, Demand | None]" = {}
+
+
+class Mean:
+    """Of seconds; the latest count most. num: how many were added."""
+
+    def __init__(self) -> None:
+        self.num = 0
+        self.mean_s = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.num += 1
+        self.mean_s += (seconds - self.mean_s) / min(self.num, MEAN_OF)
+
+
+class Work:
+    """What the training loop uses of this machine, and takes, between two batches."""
+
+    def __init__(self) -> None:
+        self.busy_cores: float | None = None
+        self.step = Mean()
+        self._began: tuple[float, float] | None = None
+        self._wall_s = self._cpu_s = 0.0
+
+    def began(self) -> None:
+        """The loop has its batch."""
+        self._began = now_s(), process_cpu_s()
+
+    def ended(self) -> None:
+        """It wants the next one."""
+        if self._began is None:
+            return
+        wall_s, cpu_s = self._began
+        self._began = None
+        step_s = now_s() - wall_s
+        self.step.add(step_s)
+        self._wall_s += step_s
+        self._cpu_s += process_cpu_s() - cpu_s
+        if self._wall_s >= MEASURE_S:
+            self.busy_cores = self._cpu_s / self._wall_s
+            self._wall_s = self._cpu_s = 0.0
+
+
+class Alone:
+    """No other machine helps: what a Driver tells its helpers, and asks them, comes to nothing."""
+
+    silent_s: float | None = None  # in which helpers would have said something
+
+    def work_began(self) -> None:
+        """The training loop has its batch."""
+
+    def work_ended(self) -> None:
+        """It wants the next one."""
+
+    def asked(self, slot: Slot, task_id: int) -> None:
+        """A worker was asked for a batch."""
+
+    def measure(self, slot: Slot, task_id: int, work_s: float, was_awaited: bool) -> None:
+        """A batch has come, which took its worker so long."""
+
+    def gone(self, slot: Slot) -> None:
+        """A worker is no more."""
+
+    def late_at_s(self, slot: Slot | None, task_id: int) -> float | None:
+        """When the batch that leaves next, which this slot owes, is late; None: never, or nobody
+        knows."""
+        return None
+
+    def late(self, slot: Slot, task_id: int) -> Late:
+        """It is now."""
+        raise NotImplementedError
+
+    def is_due(self) -> bool:
+        """Whether they should be heard though nothing is waited for."""
+        return False
+
+    def offer(self, limit: int) -> Offered | None:
+        """What there is, if that is news. limit: workers that could be used at all."""
+        return None
+
+    def end_silent(self) -> None:
+        """Nothing came for silent_s."""
+
+
+class Helpers(Alone):
+    """A loader's share of a fleet. workers_there: slots whose latest worker is there."""
+
+    def __init__(self, fleet: "Fleet", away: "Away", workers_there: Set[Slot]) -> None:
+        from stoker.remote.trainer.fleet import SILENT_S
+
+        self._fleet, self.away, self._there = fleet, away, workers_there
+        self._full_silence_s = SILENT_S
+        if fleet not in _known:
+            _known[fleet] = Demand(*fleet.bounds) if fleet.bounds else None
+            forks.also_spare.append(lambda: fleet.pool)
+        self._work = Work()
+        self._late = Lateness()
+        self._made = Mean()  # what a batch takes a worker
+        self._heard_s = 0.0
+        self._offered: tuple[int, int, tuple[Slot, ...]] | None = None
+
+    @property
+    def silent_s(self) -> float | None:  # type: ignore[override]
+        return None if self._fleet.is_gone else self._full_silence_s
+
+    def work_began(self) -> None:
+        self._work.began()
+
+    def work_ended(self) -> None:
+        self._work.ended()
+
+    def asked(self, slot: Slot, task_id: int) -> None:
+        self._late.asked(slot, task_id, now_s())
+
+    def measure(self, slot: Slot, task_id: int, work_s: float, was_awaited: bool) -> None:
+        self._made.add(work_s)
+        self._late.answered(slot, task_id, now_s(), work_s, was_awaited)
+
+    def gone(self, slot: Slot) -> None:
+        self._late.gone(slot)
+
+    def late_at_s(self, slot: Slot | None, task_id: int) -> float | None:
+        return None if slot is None else self._late.late_at_s(slot, task_id)
+
+    def late(self, slot: Slot, task_id: int) -> Late:
+        return Late(slot, task_id, *self._late.told(slot, task_id, now_s()))
+
+    def is_due(self) -> bool:
+        return now_s() - self._heard_s > HEAR_EVERY_S
+
+    def offer(self, limit: int) -> Offered | None:
+        self._heard_s = now_s()
+        self._fleet.hear()
+        num_local = local_slots(self._fleet.num_cores, self._work.busy_cores)
+        self._want(limit, num_local)
+        if not self.away.fingerprint:
+            return None
+        offered = self.away.num_places, num_local, self.away.crowd(self._there)
+        if offered == self._offered:
+            return None
+        self._offered = offered
+        num_places, _, crowd = offered
+        return Offered(num_places, num_local, self.away.fingerprint, crowd)
+
+    def _want(self, limit: int, num_local: int) -> None:
+        """Ask for as many hosts as the loop needs."""
+        demand, step = _known[self._fleet], self._work.step
+        if demand is None or min(self._made.num, step.num) < MEAN_OF:
+            return
+        if demand.heard(self._made.mean_s, step.mean_s, num_local, limit, now_s()):
+            self._fleet.say(Want(demand.num_asked))
+
+    def end_silent(self) -> None:
+        """The receiver tells more often that it lives."""
+        self._fleet.end_silent()

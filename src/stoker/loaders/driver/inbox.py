@@ -1,0 +1,169 @@
+"""What workers say, as the decider's events: frames in.
+
+Owner: the thread that iterates.
+"""
+
+import math
+import pickle
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from stoker.loaders.driver.helpers import Alone
+from stoker.loaders.driver.memory import held_nbytes
+from stoker.loaders.driver.workers import Workers
+from stoker.local.sizing import machine_nbytes
+from stoker.scheduler.events import (
+    Arrived,
+    Astray,
+    Bounded,
+    Ended,
+    Event,
+    FreeArrived,
+    Greeted,
+    Refused,
+    Saved,
+    Watched,
+)
+from stoker.scheduler.tasks.point import SavedPoint
+from stoker.scheduler.tasks.slot import Slot
+from stoker.wire.batch_codec import decode
+from stoker.wire.channel import Frame
+from stoker.wire.frame import INLINE, PLACE, Flag, Header, Kind, unpack_wire
+from stoker.wire.stream_copy import STREAM_NBYTES, WHY_NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """In place of a batch: torch's ExceptionWrapper from the worker, and where it was."""
+
+    wrapper: Any
+    slot: Slot
+    task_id: int
+    body: bytes
+    node: str = ""  # where the worker was, if not on this machine
+
+
+class Told(NamedTuple):
+    """What a worker said with a batch. state: encoded; empty: it was not asked, or none moved."""
+
+    chain: int
+    state: bytes
+
+
+@dataclass(slots=True)
+class DriverStats:
+    wire_nbytes: int = 0  # through sockets
+    raw_nbytes: int = 0  # of tensors and arrays delivered
+    num_started: int = 0
+    num_away: int = 0  # batches that other machines made
+    num_copied: int = 0  # batches copied out because the script holds too much
+    why_slow_copies: str = ""  # where a batch came for which stream_copy would have paid
+
+
+class Inbox:
+    """held_limit_nbytes: see Driver; keeps_states: the job is stateful."""
+
+    def __init__(
+        self, workers: Workers, helpers: Alone, held_limit_nbytes: int, keeps_states: bool
+    ) -> None:
+        self._workers, self._helpers = workers, helpers
+        self.stats = DriverStats()
+        self.prepare: Callable[[Any], Any] | None = None  # called on each batch as it arrives
+        self.bodies: dict[int, bytes] = {}  # index lists of the tasks that are owed
+        # Of a stateful job alone: what came with batches that have not been taken, with ends of
+        # iterables, and what each chain's latest worker began its latest epoch with.
+        self.states: dict[int, Told] = {}
+        self.ends: list[tuple[int, Told]] = []
+        self.begun: dict[int, tuple[int, bytes]] = {}
+        self.has_ended = False  # a chain's iterable, since wait_next told last
+        self.is_awaiting = False  # what is taken in has come just now: the loop was waiting
+        self._keeps_states = keeps_states
+        self._held_limit_nbytes = held_limit_nbytes
+        self._held_at_most_nbytes: float = math.inf  # as counted last, and all that came since
+        self._room_nbytes = held_limit_nbytes if held_limit_nbytes >= 0 else machine_nbytes() // 2
+        self._max_held = sys.maxsize  # batches that there is room for
+
+    def take_in(self, slot: Slot, frame: Frame) -> list[Event]:
+        header = frame.header
+        match header.kind:
+            case Kind.BATCH | Kind.FAILURE:
+                return self._batch(slot, frame)
+            case Kind.ENDED:
+                return self._ended(slot, frame)
+            case Kind.STATE:
+                assert slot.chain is not None
+                self.begun[slot.chain] = header.task_id, bytes(frame.extra)
+            case Kind.REFUSED:
+                return [Refused(slot, header.task_id, bytes(frame.extra).decode())]
+            case Kind.ASTRAY:
+                return [Astray(slot)]
+            case Kind.GREETING:
+                return [Greeted(slot, *pickle.loads(frame.extra))]
+        return []
+
+    def _batch(self, slot: Slot, frame: Frame) -> list[Event]:
+        header, extra = frame.header, frame.extra
+        if header.flags & Flag.WIRE:
+            extra, wire_nbytes = unpack_wire(extra)
+            self.stats.wire_nbytes += wire_nbytes
+            self.stats.num_away += 1
+        self._helpers.measure(slot, header.task_id, header.work_us / 1e6, self.is_awaiting)
+        nbytes, batch = self._decode(slot, frame)
+        body = self.bodies.pop(header.task_id, b"")
+        if header.kind == Kind.FAILURE:
+            batch = Failed(batch, slot, header.task_id, body, self._workers.node_of(slot))
+        elif self.prepare is not None:
+            batch = self.prepare(batch)
+        has_come = FreeArrived if header.flags & Flag.FREE else Arrived
+        events: list[Event] = [has_come(slot, header.task_id, batch)]
+        if self._keeps_states:
+            told = bytes(extra) if header.flags & Flag.STATE else b""
+            self.states[header.task_id] = Told(header.chain, told)
+        if header.flags & Flag.POINT:
+            point = pickle.loads(extra)
+            seen = Saved if isinstance(point, SavedPoint) else Watched
+            events.append(seen(header.chain, point))
+        if nbytes * self._max_held > self._room_nbytes:
+            self._max_held = self._room_nbytes // nbytes
+            events.append(Bounded(max_held=self._max_held))
+        return events
+
+    def _ended(self, slot: Slot, frame: Frame) -> list[Event]:
+        task_id = frame.header.task_id
+        self.bodies.pop(task_id, None)
+        self.has_ended = True
+        if self._keeps_states:
+            assert slot.chain is not None
+            self.ends.append((task_id, Told(slot.chain, bytes(frame.extra))))
+        return [Ended(slot, task_id)]
+
+    def _decode(self, slot: Slot, frame: Frame) -> tuple[int, Any]:
+        """Returns the bytes of its tensors and arrays, and the batch."""
+        header, payload, lender = frame.header, frame.payload, self._workers.lender_of(slot)
+        table = payload[: header.table_nbytes()]
+        blob = payload[len(table) :]
+        copies = self._holds_too_much()
+        if header.blob_offset != INLINE:
+            assert lender is not None
+            blob = lender.lend(header.blob_offset, header.blob_nbytes)
+        if not header.flags & Flag.WIRE:
+            self.stats.wire_nbytes += len(payload)
+        nbytes = self._count(header, table)
+        self.stats.num_copied += copies and self._held_limit_nbytes >= 0
+        batch = decode(table, header.num_storages, header.stream_nbytes, blob, lender, copies)
+        return nbytes, batch
+
+    def _count(self, header: Header, table: memoryview) -> int:
+        nbytes: int = sum(nbytes for _, nbytes, _ in PLACE.iter_unpack(table))
+        self.stats.raw_nbytes += nbytes
+        if nbytes >= STREAM_NBYTES:
+            self.stats.why_slow_copies = WHY_NONE
+        self._held_at_most_nbytes += nbytes + header.blob_nbytes
+        return nbytes
+
+    def _holds_too_much(self) -> bool:
+        if self._held_at_most_nbytes > self._held_limit_nbytes:
+            self._held_at_most_nbytes = held_nbytes(self._workers.lenders)
+        return self._held_at_most_nbytes > self._held_limit_nbytes

@@ -1,0 +1,69 @@
+"""The sockets of one loader's workers, and what else has news for it.
+
+There is no reader thread: frames wait in the sockets until somebody asks for them.
+Owner: the thread that iterates.
+"""
+
+import functools
+import socket
+from collections.abc import Callable
+
+from stoker import descriptors
+from stoker.scheduler.tasks.slot import Slot
+from stoker.wire.channel import Channel
+from stoker.wire.watch import Watch
+
+
+class Lines:
+    def __init__(self, on_news: Callable[[Slot], None]) -> None:
+        """on_news: called in `watch` where a slot's worker has said something, or is gone."""
+        self.watch = Watch()
+        self._on_news = on_news
+        self._channels: dict[Slot, Channel] = {}
+        self._unsent: set[Channel] = set()
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return tuple(self._channels)
+
+    def get(self, slot: Slot) -> Channel | None:
+        return self._channels.get(slot)
+
+    def add(self, slot: Slot, sock: socket.socket) -> None:
+        channel = self._channels[slot] = Channel(descriptors.kept(sock))
+        self.watch.add(channel.fileno(), functools.partial(self._on_news, slot))
+
+    def say(self, slot: Slot, *parts: bytes | memoryview) -> None:
+        """Never waits. To a worker that is being lost nothing: the loss says it again."""
+        channel = self._channels.get(slot)
+        if channel is None:
+            return
+        channel.send(*parts)
+        if channel.has_unsent and channel not in self._unsent:
+            self._unsent.add(channel)
+            self.watch.look_for_room([channel])
+
+    def send_rest(self) -> None:
+        """Of what could not be sent as much as there is room for now."""
+        if not self._unsent:
+            return
+        for channel in self._unsent:
+            channel.flush()
+        self.watch.look_for_room(self._unsent)
+        self._unsent = {channel for channel in self._unsent if channel.has_unsent}
+
+    def finish(self) -> None:
+        """Every worker hears that nothing more will be said, and ends."""
+        for channel in self._channels.values():
+            channel.finish()
+
+    def hang_up(self, slot: Slot) -> None:
+        channel = self._channels.pop(slot)
+        self._unsent.discard(channel)
+        self.watch.remove(channel.fileno())
+        channel.close()
+
+    def abandon(self) -> None:
+        """In a forked child: the sockets are the parent's affair."""
+        for channel in self._channels.values():
+            channel.close()

@@ -1,0 +1,139 @@
+"""A process that makes batches of a loader without workers, as the trainer would have made them.
+
+It shows no worker info and no seeds: `get_worker_info()` is None, and the generators are those
+that the trainer names. Where a batch is looked at (`must_audit`) it is made twice.
+
+Promise: a batch is sent only if nobody can tell that the trainer did not make it: it left no
+trace, in this process or outside (fingerprint/), and nothing of it is anybody else's. Else the task is
+refused, with the reason, and the trainer makes the batch itself.
+Owner: the process's main thread.
+"""
+
+from collections.abc import Iterator
+from types import EllipsisType, NotImplementedType
+from typing import Any, NamedTuple
+
+import torch
+from torch._utils import ExceptionWrapper
+
+from stoker.clock import Deadline
+from stoker.fingerprint.fingerprint import Unwatchable, fingerprint
+from stoker.fingerprint.outside import Outside
+from stoker.wire.batch_codec import loads
+from stoker.wire.channel import Frame
+from stoker.wire.frame import Kind, pack, unpack_begin
+from stoker.worker.early import Early
+from stoker.worker.job import Job
+from stoker.worker.loop import Worker
+from stoker.worker.seeding import restore_generators, save_generators
+
+# What a batch can tell its process by, or could be told from another process by.
+BANNED = frozenset(
+    {"getpid", "getppid", "gettid", "current_process", "parent_process", "active_children",
+     "get_ident", "get_native_id", "current_thread", "main_thread"}
+)  # fmt: skip
+_IMMUTABLE = (
+    str, bytes, int, float, complex, bool, type(None), type, range, slice,
+    EllipsisType, NotImplementedType,
+    torch.dtype, torch.device, torch.Size, torch.memory_format, torch.layout,
+)  # fmt: skip
+
+
+class Request(NamedTuple):
+    """What a task's body says."""
+
+    indices: Any
+    generators: bytes | None  # to begin with; None: as the task before left them
+    must_audit: bool
+
+
+def watch_all(job: Job, deadline: Deadline) -> bytes:
+    """Fingerprint of all that a batch may depend on. Raises Unwatchable."""
+    return fingerprint(job.reachable(), deadline, BANNED)
+
+
+class StandIn(Worker):
+    """Serves Requests."""
+
+    def set_up(self, early: Early | None = None) -> None:
+        self._outside = Outside()
+        try:
+            self._open()
+            self._fingerprint = watch_all(self._job, Deadline(None))
+        except Unwatchable:
+            self._fingerprint = b""
+
+    def _begin(self, frame: Frame) -> None:
+        self._take_heap(unpack_begin(frame.extra)[0])
+
+    def _serve(self, frame: Frame) -> None:
+        header = frame.header
+        request = Request(*loads(frame.payload[: header.blob_nbytes]))
+        if request.generators is not None:
+            restore_generators(request.generators)
+        before = save_generators()
+        self._outside.begin()
+        batch = self._fetch(request.indices)
+        after = save_generators()
+        why = self._why_not(batch)
+        if not why and request.must_audit:
+            restore_generators(before)
+            self._outside.begin()
+            again = self._fetch(request.indices)
+            why = self._why_not(again) or _why_not_twice(batch, again)
+            restore_generators(after)
+        if why:
+            words = why.encode()
+            head = pack(Kind.REFUSED, task_id=header.task_id, extra_nbytes=len(words))
+            self._channel.send(head, words)
+        else:
+            told = after if after != before else None
+            self._answer(header.task_id, 0, (batch, told), None, free=True)
+
+    def _why_not(self, batch: Any) -> str:
+        """Why nobody may have this batch, in words; empty: it left no trace."""
+        trace = self._outside.traces()
+        if isinstance(batch, ExceptionWrapper):
+            return f"it raises {batch.exc_type.__name__}"
+        if trace:
+            return trace
+        try:
+            has_moved = watch_all(self._job, Deadline(None)) != self._fingerprint
+        except Unwatchable as reason:
+            return f"it cannot be watched: {reason}"
+        return "its state moves" if has_moved else ""
+
+
+def _why_not_twice(batch: Any, again: Any) -> str:
+    try:
+        shares = set(_addresses(batch)) & set(_addresses(again))
+    except Exception as error:  # of a stranger's object that is asked for its attributes
+        return f"it cannot be looked into: {type(error).__name__}"
+    return "it hands out its own memory" if shares else ""
+
+
+def _addresses(value: Any) -> Iterator[int]:
+    """Where the parts of a batch lie that somebody could change."""
+    if isinstance(value, torch.Tensor):
+        if value.layout is torch.strided and value.untyped_storage().nbytes():
+            yield value.untyped_storage().data_ptr()
+        yield id(value)
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _addresses(part)
+    elif not isinstance(value, _IMMUTABLE):
+        yield id(value)
+        yield from _inside(value)
+
+
+def _inside(value: Any) -> Iterator[int]:
+    if hasattr(value, "__array_interface__"):
+        yield value.__array_interface__["data"][0]
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _addresses(part)
+    elif isinstance(value, (list, set, frozenset)):
+        for part in value:
+            yield from _addresses(part)
+    for part in getattr(value, "__dict__", {}).values():
+        yield from _addresses(part)

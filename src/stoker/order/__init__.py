@@ -1,1 +1,0 @@
-"""Which sample, when, with which randomness."""

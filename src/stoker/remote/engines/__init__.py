@@ -1,0 +1,1 @@
+"""Where hosts come from: Ray, or plain processes."""

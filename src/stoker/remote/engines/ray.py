@@ -1,0 +1,399 @@
+"""Hosts as Ray actors, of one CPU each, on the cluster's nodes but the trainer's own.
+
+The only import of ray. Membership, placement and shipping of the script's folder are Ray's; an actor
+keeps its host alive, and this file says how many actors there are. Those of `N` and `MIN:MAX` go
+wherever there is room: without any they wait at Ray, whose autoscaler sees them and brings nodes.
+Promise: as `Engine`. The actors are not detached: they end with this process, and their hosts
+with them. Owner: the engine's thread; shared: `_num_wanted`, a word, and the event that tells of it.
+"""
+
+import contextlib
+import itertools
+import logging
+import os
+import socket
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from stoker.clock import now_s
+from stoker.remote.engines.hosts import (
+    UNREACHABLE,
+    Bounds,
+    Brake,
+    Claim,
+    beyond,
+    cpus_of,
+    missing,
+    to_give_back,
+)
+from stoker.remote.engines.processes import HOST, start_host
+from stoker.travels import FILE_LIMIT_NBYTES, shipment
+
+LOOK_EVERY_S = 1.0  # Ray tells nobody when nodes come
+# Before a run tells the others of itself: one more process there, while its first hosts begin.
+LOOKS_BEFORE_TOLD = 8
+NAMESPACE = "stoker"  # of the runs' actors
+_NODE = "ray.io/node-id"  # a label that Ray gives every node
+_HEAD = "node:__internal_head__"  # a resource that Ray gives the head alone
+
+
+@ray.remote(num_cpus=1, max_restarts=0)
+class HostActor:
+    """Keeps one host alive: its node's slot is the trainer's while it is."""
+
+    def where(self) -> str:
+        """The id of its node."""
+        return str(ray.get_runtime_context().get_node_id())
+
+    def keep(self, way: dict[str, Any], host: Sequence[str]) -> tuple[int, str]:
+        """Returns when the host was given back, or finds no trainer: with its code, and its node.
+
+        One that dies is started again. Not where the trainer is gone, for Ray, which should end
+        this actor then, may have lost its head.
+        """
+        node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        code = str(Path.cwd()) if way["ships_code"] else None
+        brake = Brake()
+        while True:
+            began_s = now_s()
+            with start_host({**way, "node": node, "is_bound": True}, host, code) as process:
+                if (ended := process.wait()) in (0, UNREACHABLE):
+                    return ended, node
+            threading.Event().wait(brake.ended(now_s() - began_s, was_killed=ended < 0))
+
+
+@ray.remote(num_cpus=0, max_restarts=-1)
+class RunActor:
+    """What one run says of itself, to the others and to `stoker status`."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, Any] = {}
+
+    def say(self, said: dict[str, Any]) -> None:
+        self._said = said
+
+    def said(self) -> dict[str, Any]:
+        return self._said
+
+
+class _Runs:
+    """The runs of this cluster, as far as they have been heard. Owner: the engine's thread."""
+
+    def __init__(self) -> None:
+        self.name = f"run-{uuid.uuid4()}"
+        self.claims: dict[str, Claim] = {}  # of the others
+        self._actor: Any = None
+        self._asked: dict[str, Any] = {}  # answers that have not come
+
+    def say(self, said: dict[str, Any], head: str) -> None:
+        """head: the node of this run's own actor. Ray's autoscaler counts no node with an actor as
+        idle, so that on any other it would keep one that the run has given back."""
+        if self._actor is None:
+            named = {"name": self.name, "namespace": NAMESPACE}
+            options = RunActor.options(**named, **_on(head))  # type: ignore[attr-defined]
+            self._actor = options.remote()
+        self._actor.say.remote(said)
+
+    def hear(self) -> None:
+        """Take in what has come, and ask again. Never waits for another run."""
+        done = set()
+        if self._asked:
+            refs = list(self._asked.values())
+            done = set(ray.wait(refs, num_returns=len(refs), timeout=0)[0])
+        for name in [name for name, ref in self._asked.items() if ref in done]:
+            said, _ = _outcome(self._asked.pop(name))
+            if said:
+                self.claims[name] = Claim(
+                    said["num_wanted"], said["num_running"], tuple(said["barred"])
+                )
+        others = set(_runs()) - {self.name}
+        for gone in set(self.claims) - others:
+            del self.claims[gone]
+        for name in others - set(self._asked):
+            with contextlib.suppress(ValueError):  # it has ended meanwhile
+                handle = ray.get_actor(name, namespace=NAMESPACE)
+                self._asked[name] = handle.said.remote()
+
+
+def _runs() -> list[str]:
+    everybody = ray.util.list_named_actors(all_namespaces=True)
+    return [each["name"] for each in everybody if each["namespace"] == NAMESPACE]
+
+
+def look_at(address: str, timeout_s: float) -> dict[str, Any]:
+    """A cluster's nodes and the runs on it, for `stoker status`. Raises ConnectionError and Ray's own.
+
+    Returns nodes: list of `node`, `id`, `cpus`, `alive`; runs: what each says of itself.
+    """
+    ray.init(
+        address=address, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR
+    )
+    nodes = [
+        {
+            "node": node["NodeManagerAddress"],
+            "id": node["NodeID"],
+            "cpus": int(node["Resources"].get("CPU", 0)),
+            "alive": node["Alive"],
+        }
+        for node in ray.nodes()  # type: ignore[no-untyped-call]
+    ]
+    runs: list[dict[str, Any]] = []
+    for name in _runs():
+        try:
+            actor: Any = ray.get_actor(name, namespace=NAMESPACE)
+        except ValueError:  # it has ended meanwhile
+            continue
+        ref = actor.said.remote()
+        if ray.wait([ref], timeout=timeout_s)[0]:
+            runs.append(_outcome(ref)[0] or {})
+    return {"nodes": nodes, "runs": [run for run in runs if run]}
+
+
+@dataclass(slots=True)
+class _Place:
+    """One host's. node: the only one that it may be on; None: any.
+
+    actor: None between its end and the next one's start, which is at `due_s`; where, kept: of its
+    methods; at: where it is, once it is known.
+    """
+
+    node: str | None
+    brake: Brake = field(default_factory=Brake)
+    actor: Any = None
+    where: Any = None
+    kept: Any = None
+    at: str | None = None
+    started_s: float = 0.0
+    due_s: float = 0.0
+
+
+class _Nodes(NamedTuple):
+    """cpus: by id, of those that hosts may use; ours: this machine's, whose cores are local; head:
+    the one that Ray's autoscaler never takes away."""
+
+    cpus: dict[str, int]
+    ours: list[str]
+    head: str | None
+
+
+class RayEngine:
+    """settings: `cluster` is `auto`, HOST:PORT or ray://HOST:PORT; `folder`, if any, is shipped; the
+    rest as `Engine`. Raises ConnectionError where nobody answers."""
+
+    def __init__(self, settings: dict[str, Any], tell: Callable[[str], None]) -> None:
+        self._host: Sequence[str] = settings.get("host", HOST)
+        self._address: str = settings["cluster"]
+        self._bounds = Bounds.of(settings["workers"])
+        self._num_wanted = self._bounds.first
+        self._woken = threading.Event()
+        self._places: dict[int, _Place] = {}
+        self._numbers = itertools.count()
+        self._told: set[str] = set()
+        self._ships_code = False
+        self._dialled = ""
+        self._stats: dict[str, Any] = {}
+        self._runs = _Runs()
+        self._num_looks = 0
+        # What is not shipped is told here; Ray would tell the user of a list of its own.
+        os.environ.setdefault("RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES", "")
+        with tempfile.TemporaryDirectory(prefix="stoker-code-") as copies:  # until Ray has them
+            ray.init(
+                address=self._address,
+                log_to_driver=False,
+                configure_logging=False,
+                logging_level=logging.ERROR,
+                runtime_env=self._code(settings.get("folder"), copies, tell),
+            )
+
+    def address_of_trainer(self) -> str:
+        if not self._address.startswith("ray://"):
+            return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+        host, _, port = self._address.removeprefix("ray://").rpartition(":")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:  # sends nothing
+            sock.connect((host, int(port)))
+            return str(sock.getsockname()[0])
+
+    def want(self, num_hosts: int) -> None:
+        self._num_wanted = self._bounds.clamp(num_hosts)
+        self._woken.set()
+
+    def publish(self, stats: dict[str, Any]) -> None:
+        self._stats = stats
+
+    def run(
+        self, way: dict[str, Any], tell: Callable[[str], None], dismiss: Callable[[str], None]
+    ) -> None:
+        self._dialled = f"{way['address']} port {way['port']}"
+        while True:
+            try:
+                self._look(tell)
+                nodes = self._nodes()
+                cpus, num_wanted = self._may_use(nodes)
+                self._give_back(dismiss, cpus, num_wanted)
+                self._start(way, nodes, cpus, num_wanted)
+            except Exception as error:  # Ray's have no common base; its head may come back
+                self._tell_once(tell, "Ray does not answer, and is asked again", error)
+            self._woken.wait(LOOK_EVERY_S)
+            self._woken.clear()
+
+    def _tell_once(self, tell: Callable[[str], None], what: str, why: object) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            tell(f"{what}: {str(why).strip().partition(chr(10))[0]}")
+
+    def _look(self, tell: Callable[[str], None]) -> None:
+        """Which actors have begun, and which have ended."""
+        living = [place for place in self._places.values() if place.actor is not None]
+        refs = [ref for place in living for ref in (place.where, place.kept)]
+        done = set(ray.wait(refs, num_returns=len(refs), timeout=0)[0]) if refs else set()
+        for place in living:
+            if place.where in done and place.at is None:
+                place.at = _outcome(place.where)[0]
+            if place.kept in done:
+                self._tell_end(tell, place.at, *_outcome(place.kept))
+                self._ended(place)
+
+    def _tell_end(
+        self, tell: Callable[[str], None], at: str | None, kept: Any, error: Exception | None
+    ) -> None:
+        """What the user can do something about; the receiver tells of hosts that are lost."""
+        if error is None:
+            code, node = kept
+            if code == UNREACHABLE:
+                self._tell_once(
+                    tell, f"{node} cannot reach the trainer", f"nobody answers at {self._dialled}"
+                )
+        elif not isinstance(error, ray.exceptions.ActorUnschedulableError) and (
+            at is None or isinstance(error, ray.exceptions.RayTaskError)
+        ):
+            self._tell_once(tell, "a worker cannot be started, and is tried again", error)
+
+    def _ended(self, place: _Place) -> None:
+        now = now_s()
+        place.due_s = now + place.brake.ended(now - place.started_s)
+        place.actor = place.where = place.kept = place.at = None
+
+    def _may_use(self, nodes: _Nodes) -> tuple[Mapping[str, int], int | None]:
+        """CPUs of each node, and hosts in all: what this run wants, unless that is another's."""
+        num_running = sum(place.at is not None for place in self._places.values())
+        claim = Claim(self._num_wanted, num_running, tuple(nodes.ours))
+        self._num_looks += 1
+        if nodes.head is not None and self._num_looks > LOOKS_BEFORE_TOLD:
+            said = {**self._stats, "num_wanted": claim.num_wanted, "num_running": num_running}
+            self._runs.say({**said, "barred": list(claim.barred)}, nodes.head)
+        self._runs.hear()
+        claims = {**self._runs.claims, self._runs.name: claim}
+        cpus = cpus_of(self._runs.name, nodes.cpus, claims)
+        if cpus is nodes.cpus or self._num_wanted is None:
+            return cpus, self._num_wanted
+        return cpus, min(self._num_wanted, sum(cpus.values()))
+
+    def _give_back(
+        self, dismiss: Callable[[str], None], cpus: Mapping[str, int], num_wanted: int | None
+    ) -> None:
+        if num_wanted is None:
+            surplus = beyond(cpus, {n: place.node for n, place in self._places.items()})
+        else:
+            at = {n: place.at for n, place in self._places.items()}
+            surplus = to_give_back(at, num_wanted)
+        for number in surplus:
+            actor = self._places[number].actor
+            if actor is not None:
+                dismiss(_name(number))
+                ray.kill(actor)
+            del self._places[number]  # not before: Ray may not answer, and then is asked again
+
+    def _start(
+        self,
+        way: dict[str, Any],
+        nodes: _Nodes,
+        cpus: Mapping[str, int],
+        num_wanted: int | None,
+    ) -> None:
+        """Actors for the places that are missing, and for those that are due again."""
+        for number, place in tuple(self._places.items()):
+            if place.actor is None and place.node not in (None, *nodes.cpus):
+                del self._places[number]
+        at = {n: place.node for n, place in self._places.items()}
+        for node in missing(cpus, at, num_wanted):
+            self._places[next(self._numbers)] = _Place(node)
+        for number, place in self._places.items():
+            if place.actor is None and place.due_s <= now_s():
+                options = HostActor.options(**_room(place.node, nodes.ours))  # type: ignore[attr-defined]
+                actor = options.remote()
+                where = actor.where.remote()
+                told = {**way, "name": _name(number), "ships_code": self._ships_code}
+                kept = actor.keep.remote(told, self._host)
+                place.actor, place.where, place.kept = actor, where, kept
+                place.started_s = now_s()
+
+    def _nodes(self) -> _Nodes:
+        """Those that live."""
+        client = self._address.startswith("ray://")
+        own = self.address_of_trainer() if client else ray.get_runtime_context().get_node_id()
+        cpus: dict[str, int] = {}
+        ours: list[str] = []
+        head = None
+        for node in ray.nodes():  # type: ignore[no-untyped-call]
+            if node["Alive"] and _HEAD in node["Resources"]:
+                head = node["NodeID"]
+            if own in (node["NodeID"], node["NodeManagerAddress"]):
+                ours.append(node["NodeID"])
+            elif node["Alive"]:
+                cpus[node["NodeID"]] = int(node["Resources"].get("CPU", 0))
+        return _Nodes(cpus, ours, head)
+
+    def _code(self, folder: str | None, copies: str, tell: Callable[[str], None]) -> dict[str, Any]:
+        """Ray's runtime_env with copies of what may travel of this folder, which is told first."""
+        if folder is None:
+            return {}
+        shipped = shipment(folder, os.path.expanduser("~"))  # noqa: PTH111  # which raises nothing
+        tell(shipped.said)
+        if shipped.too_large:
+            num = len(shipped.too_large)
+            names = ", ".join(shipped.too_large[:3]) + (", ..." if num > 3 else "")
+            tell(
+                (f"{num} files beside the script are" if num > 1 else "1 file beside the script is")
+                + f" not shipped to the workers ({names}): more than {FILE_LIMIT_NBYTES >> 20} MiB; "
+                "workers read such a file where they have it under the same path"
+            )
+        self._ships_code = bool(shipped.files)
+        if not shipped.files:
+            return {}
+        shipped.copy_to(copies)
+        return {"working_dir": copies}
+
+
+def _name(number: int) -> str:
+    return f"worker {number}"
+
+
+def _room(node: str | None, but: Sequence[str]) -> dict[str, Any]:
+    """Where Ray may put an actor: on this node; None: wherever there is room, but on those.
+
+    Ray's autoscaler brings nodes for the latter alone.
+    """
+    if node is not None:
+        return _on(node)
+    return {"label_selector": {_NODE: f"!in({', '.join(but)})"}} if but else {}
+
+
+def _on(node: str) -> dict[str, Any]:
+    # Not soft: Ray 2.60 puts an actor of no CPUs anywhere then.
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
+
+
+def _outcome(ref: Any) -> tuple[Any, Exception | None]:
+    """Of a call that is done: what it returned, or why it did not."""
+    try:
+        return ray.get(ref), None
+    except Exception as error:  # whatever it raised there, or Ray here
+        return None, error

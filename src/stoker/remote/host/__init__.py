@@ -1,0 +1,1 @@
+"""The other machine's side: a process that runs workers for a trainer."""

@@ -1,0 +1,350 @@
+"""One CPU of a cluster: dials the trainer, runs chains' workers as it is told, and sends batches.
+
+    python -m stoker.remote.host.host          its Pass, and who it is, come on stdin as JSON
+
+Promise: it keeps nothing. When the trainer is gone or silent, or whoever started it is gone, its
+workers are killed and it ends, within LOST_S and the template's grace.
+Owner: the one thread of the process.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+import torch
+
+from stoker.clock import Deadline, now_s
+from stoker.local.sizing import machine_nbytes
+from stoker.local.template import die_with_parent, reap
+from stoker.remote.engines.hosts import UNREACHABLE
+from stoker.remote.host.job_process import Guest, is_stopped, kill
+from stoker.remote.host.node import Needs, Node
+from stoker.remote.net import control
+from stoker.remote.net.auth import Pass, dial, versions
+from stoker.remote.net.link import BEAT_S, LOST_S, Link, Message, Word
+from stoker.remote.net.printed import Flow
+from stoker.remote.net.relay import Outlet
+from stoker.remote.net.ship import Manifest
+from stoker.scheduler.tasks.slot import Role, Slot
+from stoker.wire.channel import Channel, ConnectionLost
+from stoker.wire.lossless import Encoder, warm
+from stoker.wire.marks import NOTHING, Marks
+from stoker.wire.slabs import ARENA_NBYTES
+from stoker.wire.watch import Watch
+
+DIAL_S = 10.0
+# A stopped worker is given this long to be continued before it is taken for lost.
+STOPPED_S = 1.5
+TEXT_NBYTES = 64 << 10  # what a pipe holds
+# Of a part that comes without a pause, between two looks at all else.
+ROUND_NBYTES = 16 << 20
+
+
+class _Lane:
+    """One worker: its outlet and job, the task that it has begun, and since when it is stopped."""
+
+    def __init__(self, outlet: Outlet, job: int, marks: Marks) -> None:
+        self.outlet = outlet
+        self.job = job
+        self.marks = marks
+        self.slot = Slot(Role.REMOTE, outlet.lane)  # to the template
+        self.pid = 0
+        self.stopped_s: float | None = None
+        self.is_leaving = False  # its socket has ended, and how it ended is not known yet
+
+
+class _Leave(Exception):
+    """Whoever started this host is gone, or gives it back."""
+
+
+class Host:
+    """See the module. `serve` until the trainer is gone."""
+
+    def __init__(
+        self,
+        link: Link,
+        node: str,
+        make_node: Callable[[Needs], Node],
+        arena_nbytes: int,
+        encoder: Encoder | None,
+    ) -> None:
+        self._link = link
+        self._arena_nbytes = arena_nbytes
+        self._encoder = encoder
+        self._may_code = False  # before the trainer can decode, it would wait for its compiler
+        self._manifests: dict[int, Manifest] = {}
+        self._guests: dict[int, Guest] = {}
+        self._is_ready: set[int] = set()
+        self._lanes: dict[int, _Lane] = {}
+        self._watch = Watch()
+        self._heard_s = self._spoke_s = now_s()
+        self._num_heard_nbytes = 0
+        self._has_unread = False
+        self._printed: dict[int, tuple[int, int]] = {}  # pipes: of which job, and where they lead
+        self._flow = Flow(self._tell_printed, node)
+        self._node = make_node(
+            Needs(self._watch.add, self._watch.remove, self._ask, self._begin, self._refuse)
+        )
+        os.register_at_fork(after_in_child=self._abandon)
+
+    def _abandon(self) -> None:
+        """In a job's process: the trainer must see this host end even while that one lives."""
+        self._link.close()
+        self._node.abandon()
+        for lane in self._lanes.values():
+            lane.outlet.channel.close()
+        for fd in self._printed:
+            with contextlib.suppress(OSError):  # a fork of a fork
+                os.close(fd)
+        self._printed.clear()
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+
+    def serve(self, parent: int) -> int:
+        """Until the trainer is gone, or told to leave. Returns the exit code: 0 where it was told.
+
+        parent: file descriptor that ends with whoever started this host, or gives it back.
+        """
+        self._watch.add(self._link.fileno(), self._hear)
+        self._watch.add(parent, self._leave)
+        try:
+            while now_s() - self._heard_s < LOST_S:
+                self._watch.look_for_room([self._link, *self._channels()])
+                self._watch.wait(0 if self._has_unread else BEAT_S / 2)
+                if self._has_unread:  # TLS may hold it: nothing is left in the socket
+                    self._hear()
+                self._look_around()
+        except _Leave:
+            return 0
+        except ConnectionLost:
+            return 1
+        finally:
+            for guest in self._guests.values():
+                guest.close()
+        return 1
+
+    def _channels(self) -> list[Channel]:
+        return [lane.outlet.channel for lane in self._lanes.values() if not lane.is_leaving]
+
+    def _leave(self) -> None:
+        raise _Leave
+
+    def _say(self, word: Word, lane: int, head: bytes = b"") -> None:
+        self._spoke_s = now_s()
+        self._link.send(word, lane, head)
+
+    def _look_around(self) -> None:
+        """What nobody tells: the time, and workers that were stopped."""
+        self._link.flush()
+        reap()
+        self._node.look_around()
+        now = now_s()
+        if now - self._spoke_s < BEAT_S:
+            return
+        self._say(Word.BEAT, 0)
+        self._flow.look_around()
+        for lane in self._lanes.values():
+            if not lane.pid or not is_stopped(lane.pid):
+                lane.stopped_s = None
+            elif lane.stopped_s is None:
+                lane.stopped_s = now
+            elif now - lane.stopped_s > STOPPED_S:
+                kill(lane.pid)
+
+    # -- what the trainer says -------------------------------------------------------------------
+
+    def room(self, message: Message) -> list[memoryview]:
+        """Of the link: a part of a job. Raises Garbled."""
+        return [self._node.room(bytes(message.head).decode(), message.body_nbytes)]
+
+    def _hear(self) -> None:
+        self._link.pause_at_nbytes = self._link.num_received_nbytes + ROUND_NBYTES
+        while (message := self._link.receive_nowait()) is not None:
+            self._heard_s = now_s()
+            self._obey(message)
+        self._has_unread = self._link.num_received_nbytes >= self._link.pause_at_nbytes
+        if self._link.num_received_nbytes != self._num_heard_nbytes:  # in the middle of a message
+            self._num_heard_nbytes, self._heard_s = self._link.num_received_nbytes, now_s()
+
+    def _obey(self, message: Message) -> None:
+        lane = self._lanes.get(message.lane)
+        match message.kind:
+            case Word.JOB:
+                manifest = self._manifests[message.lane] = Manifest.from_json(bytes(message.head))
+                self._node.add(message.lane, manifest)
+            case Word.PART:
+                self._node.took(bytes(message.head).decode())
+            case Word.FORGET:
+                self._forget(message.lane)
+            case Word.START:
+                self._start(message.lane, control.decode(message.head))
+            case Word.FRAME if lane is not None and not lane.is_leaving:
+                lane.outlet.deliver(message)
+            case Word.HANG_UP if lane is not None and not lane.is_leaving:
+                lane.outlet.channel.finish()
+            case Word.SIGNAL if lane is not None:
+                self._guests[lane.job].template.signal(lane.slot, int(bytes(message.head)))
+            case Word.DECODES:
+                self._may_code = True
+                for each in self._lanes.values():
+                    each.outlet.encoder = self._encoder
+
+    def _ask(self, number: int, digests: list[str]) -> None:
+        self._say(Word.WANT, number, control.encode(control.Digests(digests)))
+
+    def _refuse(self, number: int, why: str) -> None:
+        self._say(Word.CANNOT, number, why.encode())
+
+    def _begin(self, number: int) -> None:
+        """All parts of a job are here."""
+
+        def take() -> list[memoryview]:
+            pieces = self._node.pieces(number)
+            self._node.close()
+            return pieces
+
+        try:
+            guest = Guest(self._manifests[number], take, self._arena_nbytes)
+        except OSError as error:  # no process can be forked
+            self._refuse(number, str(error))
+            return
+        self._guests[number] = guest
+        for fd, where in guest.printed_fds.items():
+            os.set_blocking(fd, False)
+            self._printed[fd] = number, where
+            self._watch.add(fd, functools.partial(self._hear_printed, fd))
+        self._watch.add(guest.fileno(), functools.partial(self._told, number))
+        self._watch.add(guest.template.fileno(), functools.partial(self._hear_template, number))
+
+    def _hear_printed(self, fd: int) -> None:
+        """What a job's processes have printed so far: no more than the pipe holds."""
+        try:
+            text = os.read(fd, TEXT_NBYTES)
+        except BlockingIOError:
+            return
+        if text:
+            _, where = self._printed[fd]
+            self._flow.take(where, text)
+            return
+        self._watch.remove(fd)
+        os.close(fd)
+        del self._printed[fd]
+
+    def _tell_printed(self, number: int, text: bytes, on_sent: Callable[[], None]) -> None:
+        self._link.send(Word.TEXT, number, text, on_sent=on_sent)
+
+    def _told(self, number: int) -> None:
+        """A job's process has unpacked it, or could not."""
+        guest = self._guests[number]
+        self._watch.remove(guest.fileno())
+        why = guest.wait_ready()
+        if why:
+            self._refuse(number, why)
+        else:
+            self._say(Word.READY, number)
+
+    def _forget(self, number: int) -> None:
+        self._manifests.pop(number, None)
+        guest = self._guests.pop(number, None)
+        if guest is not None:
+            if guest.fileno() in self._watch:
+                self._watch.remove(guest.fileno())
+            if guest.template.fileno() in self._watch:
+                self._watch.remove(guest.template.fileno())
+            guest.close()
+        for lane in [lane for lane in self._lanes.values() if lane.job == number]:
+            self._hang_up(lane)
+            del self._lanes[lane.outlet.lane]
+        self._node.forget(number)
+
+    # -- workers ---------------------------------------------------------------------------------
+
+    def _start(self, number: int, begin: control.Message) -> None:
+        if not isinstance(begin, control.Begin):
+            raise TypeError(begin)
+        guest = self._guests.get(begin.job)
+        if guest is None:
+            self._tell_end(number, -1, 1, NOTHING)
+            return
+        try:
+            channel, arena, marks = guest.start(Slot(Role.REMOTE, number), begin.slot)
+        except OSError:  # no memory, or no file descriptors
+            self._tell_end(number, -1, 1, NOTHING)
+            return
+        encoder = self._encoder if self._may_code else None
+        outlet = Outlet(number, channel, arena, self._link, encoder)
+        lane = self._lanes[number] = _Lane(outlet, begin.job, marks)
+        self._watch.add(channel.fileno(), functools.partial(self._pump, lane))
+
+    def _tell_end(self, number: int, pid: int, code: int, begun: int) -> None:
+        self._say(Word.ENDED, number, control.encode(control.Exited(pid, code, begun)))
+
+    def _pump(self, lane: _Lane) -> None:
+        for fd in [fd for fd, (job, _) in self._printed.items() if job == lane.job]:
+            self._hear_printed(fd)  # before the batch that it belongs to
+        try:
+            lane.outlet.pump()
+            lane.outlet.channel.flush()
+        except ConnectionLost:
+            self._hang_up(lane)
+            self._hear_template(lane.job)
+
+    def _hear_template(self, job: int) -> None:
+        """Workers that have begun, how those ended whose sockets have, and the job's own end."""
+        template = self._guests[job].template
+        fd = template.fileno()
+        is_gone = template.wait_gone(Deadline(0))
+        for lane in [lane for lane in self._lanes.values() if lane.job == job]:
+            if not lane.pid:
+                lane.pid = template.wait_pid(lane.slot, Deadline(0)) or 0
+                if lane.pid:
+                    self._say(Word.STARTED, lane.outlet.lane, str(lane.pid).encode())
+            how = template.wait_exit(lane.slot, Deadline(0)) if lane.is_leaving else None
+            if how is not None or (lane.is_leaving and is_gone):
+                pid, code = (how.pid, how.code) if how is not None else (lane.pid, -signal.SIGKILL)
+                self._tell_end(lane.outlet.lane, pid, code, lane.marks.begun(0))
+                del self._lanes[lane.outlet.lane]
+        if is_gone and fd in self._watch:
+            self._watch.remove(fd)
+            self._say(Word.CANNOT, job, b"its process has ended")
+
+    def _hang_up(self, lane: _Lane) -> None:
+        if not lane.is_leaving:
+            lane.is_leaving = True
+            self._watch.remove(lane.outlet.channel.fileno())
+            lane.outlet.channel.close()
+
+
+def run() -> int:
+    said = json.loads(sys.stdin.buffer.readline())
+    if said.get("is_bound"):
+        die_with_parent()
+    way = Pass(said["address"], said["port"], bytes.fromhex(said["token"]), said["certificate"])
+    torch.set_num_threads(1)
+    hello = {
+        "name": said["name"],
+        "node": said["node"],
+        "pid": os.getpid(),
+        **versions(of_all=True),
+    }
+    encoder = None
+    if not way.address.startswith("127."):  # no codec is as fast as loopback
+        warm()  # before anybody waits: the first process of a machine compiles for seconds
+        encoder = Encoder()
+    try:
+        link = Link(dial(way, hello, DIAL_S))
+    except OSError:
+        return UNREACHABLE  # it has ended meanwhile, or cannot be reached from here
+    make_node = functools.partial(Node, way.token, said["node"])
+    host = Host(link, said["node"], make_node, min(machine_nbytes(), ARENA_NBYTES), encoder)
+    link.room = host.room
+    return host.serve(sys.stdin.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(run())

@@ -1,0 +1,1 @@
+"""What travels between machines, and how: links, jobs, batches."""

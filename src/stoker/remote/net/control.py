@@ -1,0 +1,224 @@
+"""What a trainer and its receiver tell each other, and the heads of what receiver and host do.
+
+Promise: a message is one of these types, with as many fields, or decode() raises ValueError: what
+comes from a host is never unpickled.
+Pure: standard library only.
+"""
+
+import json
+from enum import Enum
+from typing import NamedTuple
+
+from stoker.scheduler.tasks.slot import Role, Slot
+
+VERSION = 2  # of these types: changed with any of them
+MESSAGE_NBYTES = 64 << 10  # the longest
+TEXT_LIMIT = 2000  # characters of a reason: the text of somebody's exception may be of any length
+
+
+class Cause(Enum):
+    """Why a worker on another machine is gone."""
+
+    OWN_END = "it ended by itself, or was killed"
+    LOST = "its machine or the way there was lost, or none is left for it"
+    GIVEN_BACK = "its machine was given back, for fewer are wanted"
+
+
+# -- trainer -> receiver ---------------------------------------------------------------------------
+
+
+class Open(NamedTuple):
+    """A job is being packed: its manifest and bytes come through the one descriptor that is sent
+    along, a socket."""
+
+    job: int
+
+
+class Start(NamedTuple):
+    """Start a worker. life: counts the workers of its slot; arena: a number of the trainer's.
+    Two descriptors come along: of the worker's socket and of the arena."""
+
+    job: int
+    slot: Slot
+    life: int
+    arena: int
+    arena_nbytes: int
+
+
+class Signal(NamedTuple):
+    job: int
+    slot: Slot
+    life: int
+    signum: int
+
+
+class Close(NamedTuple):
+    """The job has ended."""
+
+    job: int
+
+
+class Drop(NamedTuple):
+    """The trainer has given an arena up; no worker has it."""
+
+    arena: int
+
+
+class Want(NamedTuple):
+    """So many hosts are wanted."""
+
+    num_hosts: int
+
+
+# -- receiver -> trainer ---------------------------------------------------------------------------
+
+
+class Beat(NamedTuple):
+    """Nothing to say, but alive."""
+
+
+class Packed(NamedTuple):
+    """fingerprint: of the job at iter(), as hex digits."""
+
+    job: int
+    fingerprint: str
+
+
+class Places(NamedTuple):
+    """So many hosts have unpacked the job."""
+
+    job: int
+    num_places: int
+
+
+class Started(NamedTuple):
+    job: int
+    slot: Slot
+    life: int
+    pid: int
+    node: str
+    host: str
+
+
+class Ended(NamedTuple):
+    """code: as of an Exit, None where nobody knows; why: in words, where it did not end by itself;
+    begun: see scheduler.events.Lost."""
+
+    job: int
+    slot: Slot
+    life: int
+    pid: int
+    code: int | None = None
+    cause: Cause = Cause.OWN_END
+    why: str = ""
+    begun: int | None = None
+
+
+class Joined(NamedTuple):
+    host: str
+    at_s: float
+
+
+class Left(NamedTuple):
+    """A host is gone. is_lost: nobody had given it back."""
+
+    host: str
+    at_s: float
+    why: str
+    is_lost: bool
+
+
+class Cannot(NamedTuple):
+    """The job is not served: by one node; by none, where its name is empty."""
+
+    job: int
+    node: str
+    why: str
+
+
+class NoEngine(NamedTuple):
+    why: str
+
+
+class Note(NamedTuple):
+    """For the user."""
+
+    text: str
+
+
+# -- heads, between receiver and host --------------------------------------------------------------
+
+
+class Begin(NamedTuple):
+    """Of Word.START."""
+
+    job: int
+    slot: Slot
+
+
+class Exited(NamedTuple):
+    """Of Word.ENDED. code: as of an Exit; begun: the id of the task that it was making, or
+    marks.NOTHING."""
+
+    pid: int
+    code: int
+    begun: int
+
+
+class Digests(NamedTuple):
+    """Of Word.WANT: of the parts of a job that the host has not."""
+
+    of: list[str]
+
+
+Message = (
+    Open
+    | Start
+    | Signal
+    | Close
+    | Drop
+    | Want
+    | Beat
+    | Packed
+    | Places
+    | Started
+    | Ended
+    | Joined
+    | Left
+    | Cannot
+    | NoEngine
+    | Note
+    | Begin
+    | Exited
+    | Digests
+)
+_TYPES: dict[str, type[Message]] = {kind.__name__: kind for kind in Message.__args__}
+
+
+def encode(message: Message) -> bytes:
+    fields = [_short(field) for field in message]
+    return json.dumps([VERSION, type(message).__name__, *fields]).encode()
+
+
+def _short(field: object) -> object:
+    if isinstance(field, Cause):
+        return field.name
+    return field[:TEXT_LIMIT] if isinstance(field, str) else field
+
+
+def decode(data: bytes | memoryview) -> Message:
+    """Raises ValueError for anything but what encode() gave."""
+    try:
+        version, name, *fields = json.loads(bytes(data))
+        if version != VERSION:
+            raise ValueError(f"version {version}, not {VERSION}")
+        kind = _TYPES[name]
+        named = dict(zip(kind._fields, fields, strict=True))
+        if "slot" in named:
+            role, number = named["slot"]
+            named["slot"] = Slot(Role(role), number)
+        if "cause" in named:
+            named["cause"] = Cause[named["cause"]]
+        return kind(**named)
+    except (TypeError, KeyError, ValueError) as error:
+        raise ValueError(f"no message of ours: {error!r}") from error

@@ -1,0 +1,152 @@
+"""Where hosts knock: it listens, and lets in who proves the token of this run.
+
+Promise: nothing of a stranger's is unpickled, and one costs no more than a thread, a socket and
+HANDSHAKE_S, or SHORT_S where all places are taken; what it does there ends neither this process nor
+another's handshake, and however many hold a place, a host is let in.
+Owner: the thread that has the receiver's sockets; each handshake has a thread of its own, and
+shares nothing but `post`.
+"""
+
+import contextlib
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from stoker.clock import now_s
+from stoker.remote.net.auth import (
+    Pass,
+    Stranger,
+    admit,
+    make_token,
+    why_unlike,
+)
+from stoker.remote.net.tls import make_certificate, receive_cost, server_context
+
+HANDSHAKE_S = 5.0
+MAX_STRANGERS = 64  # peers that are shaking hands
+# Where that many are, the one that came first gives way once it has had so long; a host takes a
+# tenth of that. Who comes where none has had it is turned away at once: hosts come again.
+SHORT_S = 0.5
+MAX_TOLD = 16  # reasons for which somebody was turned away
+
+
+class Door:
+    """settings: `no_tls`, `allow_mismatch`, and the trainer's `versions`.
+
+    post: has the owner do something; let_in: told socket, name and node of a host; tell: told what
+    the user should know. Both are called by the owner.
+    """
+
+    def __init__(
+        self,
+        settings: dict[str, Any],
+        post: Callable[[Callable[[], None]], None],
+        let_in: Callable[[socket.socket, str, str], None],
+        tell: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._post = post
+        self._let_in = let_in
+        self._tell = tell
+        self._token = make_token()
+        self._context: ssl.SSLContext | None = None
+        self._listening: socket.socket | None = None
+        self._shaking: dict[socket.socket, float] = {}  # since when; who came first, first
+        self._told: set[str] = set()
+        self._tls_cost = 0.0  # CPU seconds of this machine for a GB; 0: none, or it was told
+
+    def fileno(self) -> int:
+        assert self._listening is not None
+        return self._listening.fileno()
+
+    def open(self, bound: str, dialled: str) -> dict[str, Any]:
+        """Listen at an address; what hosts, who dial the other one, are told. Raises OSError.
+
+        TLS where anybody else could listen. Any thread, once.
+        """
+        family = socket.AF_INET6 if ":" in bound else socket.AF_INET
+        listening = socket.create_server((bound, 0), family=family, backlog=128)
+        listening.setblocking(False)
+        certificate = ""
+        if not bound.startswith("127.") and not self._settings["no_tls"]:
+            certificate, key = make_certificate()
+            self._context = server_context(certificate, key)
+            self._tls_cost = receive_cost(certificate, self._context)
+        self._listening = listening
+        way = Pass(dialled, listening.getsockname()[1], self._token, certificate)
+        seed = os.environ.get("PYTHONHASHSEED")  # the trainer's: sets shall have its order
+        return {**way._asdict(), "token": way.token.hex(), "hash_seed": seed}
+
+    def accept(self) -> bool:
+        """Begin a handshake with who knocks; False where this process has no descriptor left."""
+        assert self._listening is not None
+        try:
+            sock, _ = self._listening.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return True
+        except OSError:
+            return False
+        try:
+            if self._context is not None:
+                sock = self._context.wrap_socket(
+                    sock, server_side=True, do_handshake_on_connect=False
+                )
+        except (OSError, ValueError):  # it has gone already
+            sock.close()
+            return True
+        if len(self._shaking) >= MAX_STRANGERS and not self._make_room():
+            sock.close()
+            return True
+        self._shaking[sock] = now_s()
+        threading.Thread(target=self._shake_hands, args=(sock,), daemon=True).start()
+        return True
+
+    def _make_room(self) -> bool:
+        """Hang up on who came first, unless it may be a host that has just come."""
+        first, since_s = next(iter(self._shaking.items()))
+        if now_s() - since_s < SHORT_S:
+            return False
+        del self._shaking[first]
+        with contextlib.suppress(OSError):  # it has hung up itself
+            socket.socket.shutdown(first, socket.SHUT_RDWR)  # its thread wakes, and closes it
+        return True
+
+    def _shake_hands(self, sock: socket.socket) -> None:
+        try:
+            sock.settimeout(HANDSHAKE_S)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if isinstance(sock, ssl.SSLSocket):
+                sock.do_handshake()
+            hello = admit(sock, self._token, self._why_refused)
+            name, node = str(hello["name"]), str(hello["node"])
+        except Exception as error:  # whatever a stranger does, its place is free again
+            why = str(error) if isinstance(error, Stranger) else ""
+            self._post(lambda: self._turned_away(sock, why))
+        else:
+            self._post(lambda: self._welcome(sock, name, node))
+
+    def _why_refused(self, hello: dict[str, Any]) -> str:
+        if self._settings["allow_mismatch"]:
+            return ""
+        return why_unlike(self._settings["versions"], hello)
+
+    def _welcome(self, sock: socket.socket, name: str, node: str) -> None:
+        self._shaking.pop(sock, None)
+        if self._tls_cost:
+            self._tell(
+                f"batches travel encrypted: about {self._tls_cost:.2f} CPU s of this machine for a "
+                "GB; --no-tls saves that where the network is trusted"
+            )
+            self._tls_cost = 0.0
+        self._let_in(sock, name, node)
+
+    def _turned_away(self, sock: socket.socket, why: str) -> None:
+        """Each reason is told once, and not all that a stranger can think of."""
+        self._shaking.pop(sock, None)
+        sock.close()
+        if why and why not in self._told and len(self._told) < MAX_TOLD:
+            self._told.add(why)
+            self._tell(f"a worker was turned away: {why}")

@@ -1,1 +1,0 @@
-"""Loaders without workers: their batches are made on spare cores, where nobody can tell."""

@@ -1,1 +1,0 @@
-"""torchdata's StatefulDataLoader: the same batches, and the same state at every one of them."""

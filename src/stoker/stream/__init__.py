@@ -1,1 +1,0 @@
-"""One loader's life on the trainer's side."""
