@@ -99,5 +99,5 @@ def wait_away(iterator: object, num_hosts: int) -> None:
     """Until the hosts have the loader's job, and its chains go there."""
     driver = iterator._driver  # type: ignore[attr-defined]
     away = driver._helpers.away
-    driver._helpers._fleet.wait(lambda: away.num_places == num_hosts, Deadline(PATIENCE_S))
+    driver._helpers._fleet.wait(lambda: away.capacity == num_hosts, Deadline(PATIENCE_S))
     driver._hear_helpers()

@@ -70,7 +70,7 @@ def batches_from_hosts(
             loader = DataLoader(Same(batch), batch_size=None, num_workers=num_hosts)
             iterator = iter(loader)
             away = iterator._driver._helpers.away
-            fleet.wait(lambda: away.num_places == num_hosts, Deadline(PATIENCE_S))
+            fleet.wait(lambda: away.capacity == num_hosts, Deadline(PATIENCE_S))
             iterator._driver._hear_helpers()
             yield iterator, fleet
             del iterator

@@ -50,7 +50,7 @@ class Emulated:
                 header = unpack(message.head, 0)
                 if header.kind == Kind.BEGIN:
                     greeting = pickle.dumps((b"", False))
-                    head = pack(Kind.GREETING, extra_nbytes=len(greeting)) + greeting
+                    head = pack(Kind.READY, extra_nbytes=len(greeting)) + greeting
                     self.link.send(Word.FRAME, lane, _NUM_PARTS.pack(0) + head)
                 elif header.kind == Kind.TASK:
                     self.tasks[lane].append((header.task_id, header.chain, header.flags & 2))

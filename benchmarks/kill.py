@@ -36,7 +36,7 @@ from stoker.config import Settings
 from stoker.intercept import patches, run
 from stoker.loaders.driver import helpers
 from stoker.remote.net.auth import versions
-from stoker.remote.net.control import Places
+from stoker.remote.net.control import Capacity
 from stoker.remote.trainer.fleet import Fleet
 
 NUM_HOSTS = 4
@@ -98,7 +98,7 @@ class Loop:
         self.take_in, self.away.take_in = self.away.take_in, self._take_in
 
     def _take_in(self, news: object) -> None:
-        if isinstance(news, Places) and news.num_places > self.away.num_places:
+        if isinstance(news, Capacity) and news.capacity > self.away.capacity:
             self.ready_s.append(time.monotonic())
         self.take_in(news)
 

@@ -193,7 +193,7 @@ def settle(before: frozenset[int], timeout_s: float = GRACE_S) -> None:
         local.reap()
         for lender in forks.pool:
             lender.take_returned()
-        forks.look_at_witnesses()
+        forks.forget_dead_children()
 
 
 def leaks_since(before: Holdings) -> dict[str, object]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stoker.clock import now_s
-from stoker.remote.engines.hosts import Bounds, Brake, to_give_back
+from stoker.remote.engines.hosts import Backoff, Bounds, to_give_back
 from tests.contract.small_host import serve
 
 
@@ -23,7 +23,7 @@ class FakeEngine:
         self._num_wanted = self._bounds.first
         self._news: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stdin: dict[int, socket.socket | None] = {}
-        self._brakes: dict[int, Brake] = {}
+        self._brakes: dict[int, Backoff] = {}
         self._numbers = itertools.count()
         self._has_told = False
 
@@ -51,7 +51,7 @@ class FakeEngine:
                     stdin.close()
             while len(self._stdin) < wanted:
                 number = next(self._numbers)
-                self._brakes[number] = Brake()
+                self._brakes[number] = Backoff()
                 self._start(way, number, tell)
             self._news.get()()
 

@@ -78,7 +78,7 @@ def places(fleet: Fleet | None, monkeypatch: pytest.MonkeyPatch) -> Places | Non
         if isinstance(self._helpers, helpers.Helpers):
             away = self._helpers.away
             fleet.wait(
-                lambda: away.num_places == NUM_HOSTS or bool(away.cannot), Deadline(PATIENCE_S)
+                lambda: away.capacity == NUM_HOSTS or bool(away.cannot), Deadline(PATIENCE_S)
             )
             self._hear_helpers()
 

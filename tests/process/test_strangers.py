@@ -18,8 +18,8 @@ import pytest
 
 from stoker.clock import Deadline
 from stoker.remote.net.auth import Stranger, introduce, make_token, versions
-from stoker.remote.trainer.door import HANDSHAKE_S, MAX_STRANGERS, MAX_TOLD
 from stoker.remote.trainer.fleet import Fleet
+from stoker.remote.trainer.listener import HANDSHAKE_S, MAX_STRANGERS, MAX_TOLD
 from tests.conftest import descendants
 
 PATIENCE_S = 60.0
@@ -189,7 +189,7 @@ def test_wrong_tokens_change_nothing_and_are_told_of_a_few_times(besieged):
 
 @pytest.mark.few(1)
 def test_a_host_is_let_in_while_half_handshakes_hold_all_places_and_those_are_hung_up_on(besieged):
-    """How soon: tests/unit/remote/test_door.py."""
+    """How soon: tests/unit/remote/test_listener.py."""
     with contextlib.ExitStack() as held:
         socks = [held.enter_context(besieged.connect()) for _ in range(MAX_STRANGERS)]
         for sock in socks:

@@ -28,7 +28,7 @@ END_S = 1.0  # the thread's, when the model goes
 
 
 @dataclass(slots=True)
-class _Job:
+class _Turn:
     """One bucket's turn. done: of the training loop; number: of all buckets, ever."""
 
     parameters: list[torch.Tensor]
@@ -50,8 +50,8 @@ class Exchange:
         self._size: int = group.size()
         cpu = torch.device("cpu")
         self._buckets = Buckets(self._size, group.rank(), cpu, coding, choice or Always())
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._following: _Job | None = None  # looked at before its turn
+        self._jobs: queue.SimpleQueue[_Turn | None] = queue.SimpleQueue()
+        self._following: _Turn | None = None  # looked at before its turn
         self._num_jobs = 0
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
@@ -73,7 +73,7 @@ class Exchange:
             self._thread.start()
         done: torch.futures.Future[Any] = torch.futures.Future()
         outcome = done.then(_outcome)
-        self._jobs.put(_Job(parameters, buffer, done, self._num_jobs, is_first, now_s()))
+        self._jobs.put(_Turn(parameters, buffer, done, self._num_jobs, is_first, now_s()))
         self._num_jobs += 1
         return outcome
 
@@ -108,7 +108,7 @@ class Exchange:
             done, job = job.done, None
             done.set_result(result)
 
-    def _average(self, job: _Job) -> None:
+    def _average(self, job: _Turn) -> None:
         """As DDP without a hook (torch/csrc/distributed/c10d/reducer.cpp, 2.13)."""
         if job.buffer.dtype == torch.float32:
             # torch would bring a team of threads into this one
@@ -120,7 +120,7 @@ class Exchange:
         work.get_future().add_done_callback(_teller(job.done, job.buffer))
         self._buckets.count_plain(job.buffer)
 
-    def _exchange(self, job: _Job, bucket: Bucket) -> None:
+    def _exchange(self, job: _Turn, bucket: Bucket) -> None:
         work = self._group.alltoall_base(bucket.received, bucket.sent, [], [])
         self._prepare_next()
         work.wait()
@@ -141,7 +141,7 @@ class Exchange:
             elif not self._following.is_first:  # with which something may be decided first
                 self._quantise(self._following)
 
-    def _quantise(self, job: _Job) -> None:
+    def _quantise(self, job: _Turn) -> None:
         """Leaves a bucket alone that is not to be coded."""
         job.bucket = self._buckets.quantised(job.parameters, job.buffer, job.number)
 

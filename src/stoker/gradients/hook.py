@@ -16,7 +16,7 @@ from stoker.gradients.blocks import loops_for
 from stoker.gradients.buckets import Counts
 from stoker.gradients.exchange import Exchange
 from stoker.gradients.filters import FLOATS, Coding, coding_of
-from stoker.gradients.gate import Measured, Picker, Seen, Survey, Verdict, seen
+from stoker.gradients.gate import Measured, Picker, Seen, Survey, TrialResult, seen
 from stoker.gradients.meeting import Meeting
 from stoker.gradients.on_stream import OnStream
 
@@ -119,7 +119,7 @@ def compressing(
     meeting: Meeting,
     scheme: str,
     patterns: Mapping[str, str],
-    tell: Callable[[Verdict | None], None],
+    tell: Callable[[TrialResult | None], None],
 ) -> Hook:
     """scheme: bf16, 8bit, 4bit, best (which permits all), or one of these with +ef; patterns: codes
     by parameter name; tell: hears once whether codes gain, from whoever issues the collectives;

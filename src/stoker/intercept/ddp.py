@@ -20,7 +20,7 @@ from stoker.verify import probed
 from stoker.verify.record import PROBE
 
 if TYPE_CHECKING:
-    from stoker.gradients.gate import Measured, Seen, Verdict
+    from stoker.gradients.gate import Measured, Seen, TrialResult
     from stoker.gradients.hook import Hook
     from stoker.gradients.meeting import Meeting
 
@@ -161,7 +161,7 @@ def _compressing(model: Any, meeting: "Meeting") -> "Hook":
         name = type(model.module).__name__
         _say(meeting.group, f"--gradient-codes: no parameter of a {name} matches {strange[0]!r}")
 
-    def tell(verdict: "Verdict | None") -> None:
+    def tell(verdict: "TrialResult | None") -> None:
         """From whoever issues the collectives."""
         if verdict is None or not verdict.is_coded:
             hook.counts.scheme = "fp32"
@@ -172,7 +172,7 @@ def _compressing(model: Any, meeting: "Meeting") -> "Hook":
     return hook
 
 
-def _words(scheme: str, verdict: "Verdict | None") -> str:
+def _words(scheme: str, verdict: "TrialResult | None") -> str:
     if verdict is None:
         return f"{scheme} is dropped, for no bucket would gain by it on these links"
     what = (
@@ -202,14 +202,14 @@ def _watch(model: Any) -> None:
 
         if why_not(model) or model.process_group.rank() or model.process_group.size() == 1:
             return
-        watch = _Watch(model)
+        watch = _Observer(model)
         if watch.sent.frac < 1:
             run.watch(watch.look)
     except Exception:  # a model that DDP itself will not have, a library that is missing
         return
 
 
-class _Watch:
+class _Observer:
     """Of one model, until it is gone or enough was seen."""
 
     def __init__(self, model: Any) -> None:

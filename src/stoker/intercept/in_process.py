@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from stoker.loaders.fallback import Attempt
     from stoker.loaders.in_process.evidence import Usual
-    from stoker.loaders.in_process.first import Verdict
+    from stoker.loaders.in_process.first import Decision
     from stoker.report.metrics import LoaderRecord
 
 MIN_GAIN_TO_TELL = 1.1
@@ -64,19 +64,19 @@ def make_iterator(loader: "DataLoader[Any]", record: "LoaderRecord", attempt: "A
     run.recorder().settle(record, [TRYING])
     meter = Meter(run.recorder(), record, run.settings)
 
-    def tell(verdict: "Verdict") -> None:
-        reason = f"num_workers=0: {verdict.why_here}" if verdict.why_here else ""
+    def tell(decision: "Decision") -> None:
+        reason = f"num_workers=0: {decision.why_here}" if decision.why_here else ""
         run.recorder().settle(record, [reason] if reason else [])
         meter.settled()
         if not reason:
             run.recorder().run.num_slots = slots
         known.why_here = reason
-        if verdict.is_failure:
+        if decision.is_failure:
             run.say_once(f"{record.place} stays with torch: {reason}")
-        if reason and verdict.gain is not None and verdict.gain >= MIN_GAIN_TO_TELL:
+        if reason and decision.gain is not None and decision.gain >= MIN_GAIN_TO_TELL:
             run.say_once(
                 f"{record.place} stays with torch: {reason}; "
-                f"--chains {slots} would make this loop about {verdict.gain:.1f}x as fast"
+                f"--chains {slots} would make this loop about {decision.gain:.1f}x as fast"
             )
 
     def ended(usual: "Usual") -> None:
@@ -88,7 +88,7 @@ def make_iterator(loader: "DataLoader[Any]", record: "LoaderRecord", attempt: "A
         num_cores=run.cores(),
         fleet=fleet,
         # They may be on their way.
-        num_places=max(1, fleet.num_hosts) if fleet and not fleet.is_gone else 0,
+        capacity=max(1, fleet.num_hosts) if fleet and not fleet.is_gone else 0,
         may_hedge=not run.settings.no_hedge,
         arena_nbytes=machine_nbytes(),
         tell=tell,

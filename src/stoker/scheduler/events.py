@@ -45,7 +45,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class PointTaken:
     """A chain's worker looked at itself."""
 
     chain: int
@@ -53,7 +53,7 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class StateSaved:
     """A chain's worker has saved its iterable's state."""
 
     chain: int
@@ -61,7 +61,7 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Greeted:
+class WorkerReady:
     """A worker has begun; resumed: from the Point that it was given."""
 
     slot: Slot
@@ -70,7 +70,7 @@ class Greeted:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class NotIndependent:
     """A free-standing task was not one: `why` is "drew" or "moved"."""
 
     slot: Slot
@@ -79,7 +79,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Astray:
+class ReplayDiverged:
     """A replacement did not make again what came after the iterable's saved state."""
 
     slot: Slot
@@ -101,12 +101,12 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """Other machines have unpacked the job. num_places: workers that they may have at once;
+    """Other machines have unpacked the job. capacity: workers that they may have at once;
     num_local: workers that this machine may have beside the training loop; fingerprint: of the
     job at iter(), which theirs is too; crowd: slots of workers that share a place while another
     has fewer."""
 
-    num_places: int
+    capacity: int
     num_local: int
     fingerprint: bytes
     crowd: tuple[Slot, ...] = ()
@@ -149,11 +149,11 @@ Event = (
     | Arrived
     | FreeArrived
     | Ended
-    | Watched
-    | Saved
-    | Greeted
-    | Refused
-    | Astray
+    | PointTaken
+    | StateSaved
+    | WorkerReady
+    | NotIndependent
+    | ReplayDiverged
     | Lost
     | Offered
     | Late
@@ -176,12 +176,12 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start a worker there, from `point` if it can. must_greet: it shall tell its fingerprint;
+    """Start a worker there, from `point` if it can. must_report: it shall tell its fingerprint;
     away: on another machine; after_s: not before."""
 
     slot: Slot
     point: Point | None = None
-    must_greet: bool = False
+    must_report: bool = False
     away: bool = False
     after_s: float = 0.0
 

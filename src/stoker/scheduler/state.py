@@ -93,9 +93,9 @@ class StreamState:
     extras: set[Slot] = field(default_factory=set)  # of workers for free-standing tasks alone
     free: FreeTasks = field(default_factory=FreeTasks)
     fingerprint: bytes | None = None  # of the job at iter(); None while nobody asked
-    has_asked_witness: bool = False
+    has_asked_fingerprint: bool = False
 
-    num_places: int = 0  # workers that other machines may have of this job
+    capacity: int = 0  # workers that other machines may have of this job
     crowd: tuple[Slot, ...] = ()  # slots there of workers that share a place
     num_local: int | None = None  # that this one may, while others help; None: all
     num_deaths_away: int = 0  # of workers for free-standing tasks, since the last answer of one

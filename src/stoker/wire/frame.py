@@ -22,15 +22,15 @@ class Kind(IntEnum):
     TASK = 1  # trainer -> worker: blob holds the indices, extra the extents that came back
     BATCH = 2  # worker -> trainer
     FAILURE = 3  # worker -> trainer: blob holds torch's ExceptionWrapper
-    REFUSED = 4  # worker -> trainer: a free-standing task that was not one; extra says why
-    GREETING = 5  # worker -> trainer: extra holds how it began
+    NOT_INDEPENDENT = 4  # worker -> trainer: a free-standing task that was not one; extra says why
+    READY = 5  # worker -> trainer: extra holds how it began
     RETURNED = 6  # trainer -> worker: extra holds extents that came back, large ones
     RESUME = 7  # trainer -> worker: begin the iterable anew; extra holds the seed of a DataPipe
     RERUN = 8  # trainer -> worker: fetch task_id batches that nobody wants; extra holds the indices
     ENDED = 9  # worker -> trainer: the iterable ended; nothing comes until it is resumed
     STATE = 10  # worker -> trainer: extra holds the state that epoch task_id begins with
     RELOAD = 11  # trainer -> worker: extra holds a SavedPoint to go on from, and the indices
-    ASTRAY = 12  # worker -> trainer: it did not make again what came after that point
+    DIVERGED = 12  # worker -> trainer: it did not make again what came after that point
 
 
 class Flag(IntEnum):

@@ -73,7 +73,7 @@ class Arena:
         return self._fd
 
     def extent(self, offset: int, nbytes: int) -> "ctypes.Array[ctypes.c_ubyte]":
-        """An object that exports these bytes and lives as long as any view of any view of it.
+        """An object that exports these bytes and loans as long as any view of any view of it.
 
         A memoryview would not do: whoever makes a memoryview of it, as NumPy does, keeps the
         buffer but not that object.
@@ -87,13 +87,13 @@ def _arena_of(nbytes: int, descriptor: Any) -> Arena:
     return Arena(nbytes, can_travel=True, fd=fd)
 
 
-class _Life(ref["ctypes.Array[ctypes.c_ubyte]"]):
+class _Loan(ref["ctypes.Array[ctypes.c_ubyte]"]):
     """A weak reference to an extent that knows where it lies."""
 
-    __slots__ = ("nbytes", "offset", "witnesses")
+    __slots__ = ("children", "nbytes", "offset")
     offset: int
     nbytes: int
-    witnesses: list["Witness"]  # of forks made while the view lived: they may still see it
+    children: list["ForkedChild"]  # of forks made while the view lived: they may still see it
 
 
 class Heap:
@@ -116,11 +116,11 @@ class Heap:
         taken = tuple(taken)
         self._extents = Extents(arena.nbytes, [(offset, nbytes) for offset, nbytes, _ in taken])
         self._num_holders = {offset: count for offset, _, count in taken}
-        self._lives: dict[int, _Life] = {}
+        self._loans: dict[int, _Loan] = {}
         self._died: deque[int] = deque()
 
     def allocate(self, nbytes: int) -> memoryview | None:
-        """A view that holds its extent while it lives; None when the arena is full."""
+        """A view that holds its extent while it loans; None when the arena is full."""
         if nbytes >= AT_ONCE_NBYTES:
             self._hear()
         self._bury()
@@ -128,9 +128,9 @@ class Heap:
         if offset is None:
             return None
         extent = self.arena.extent(offset, nbytes)
-        life = _Life(extent, self._on_death)
-        life.offset = offset
-        self._lives[offset] = life
+        loan = _Loan(extent, self._on_death)
+        loan.offset = offset
+        self._loans[offset] = loan
         self._num_holders[offset] = 1
         return memoryview(extent).cast("B")
 
@@ -150,13 +150,13 @@ class Heap:
             del self._num_holders[offset]
             self._extents.give(offset)
 
-    def _on_death(self, life: Any) -> None:
-        self._died.append(life.offset)
+    def _on_death(self, loan: Any) -> None:
+        self._died.append(loan.offset)
 
     def _bury(self) -> None:
         while self._died:
             offset = self._died.popleft()
-            del self._lives[offset]
+            del self._loans[offset]
             self.drop(offset)
 
 
@@ -168,9 +168,9 @@ class Lender:
 
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
-        self._lives: dict[int, list[_Life]] = {}
-        self._died: deque[_Life] = deque()
-        self._seen: list[_Life] = []  # dead here, but a forked process may still see them
+        self._loans: dict[int, list[_Loan]] = {}
+        self._died: deque[_Loan] = deque()
+        self._seen: list[_Loan] = []  # dead here, but a forked process may still see them
         self._returned: list[int] = []  # free, but the worker has not been told
         self._returned_nbytes = 0
         self.lent_nbytes = 0
@@ -178,9 +178,9 @@ class Lender:
     def lend(self, offset: int, nbytes: int) -> memoryview:
         """A view of an extent that the worker sent; the extent goes back when the view dies."""
         extent = self.arena.extent(offset, nbytes)
-        life = _Life(extent, self._died.append)
-        life.offset, life.nbytes, life.witnesses = offset, nbytes, []
-        self._lives.setdefault(offset, []).append(life)
+        loan = _Loan(extent, self._died.append)
+        loan.offset, loan.nbytes, loan.children = offset, nbytes, []
+        self._loans.setdefault(offset, []).append(loan)
         self.lent_nbytes += nbytes
         return memoryview(extent).cast("B")
 
@@ -205,34 +205,34 @@ class Lender:
     def _look_at_dead(self) -> None:
         while self._died:
             self._seen.append(self._died.popleft())
-        for life in self._seen:
-            life.witnesses = [w for w in life.witnesses if not w.is_gone()]
-            if not life.witnesses:
-                self._forget(life)
-                self._returned.append(life.offset)
-                self._returned_nbytes += life.nbytes
-        self._seen = [life for life in self._seen if life.witnesses]
+        for loan in self._seen:
+            loan.children = [w for w in loan.children if not w.is_gone()]
+            if not loan.children:
+                self._forget(loan)
+                self._returned.append(loan.offset)
+                self._returned_nbytes += loan.nbytes
+        self._seen = [loan for loan in self._seen if loan.children]
 
-    def witness(self, witness: "Witness") -> None:
+    def seen_by(self, child: "ForkedChild") -> None:
         """A process was forked: what is shown here now may be seen by it until it ends."""
-        for lives in self._lives.values():
-            for life in lives:
-                if life() is not None:  # one that died before waits for older forks only
-                    life.witnesses.append(witness)
+        for loans in self._loans.values():
+            for loan in loans:
+                if loan() is not None:  # one that died before waits for older forks only
+                    loan.children.append(child)
 
     def lent(self) -> list[tuple[int, int, int]]:
         """Extents (offset, nbytes, how many times) that are lent now."""
-        return [(offset, lives[0].nbytes, len(lives)) for offset, lives in self._lives.items()]
+        return [(offset, loans[0].nbytes, len(loans)) for offset, loans in self._loans.items()]
 
-    def _forget(self, life: _Life) -> None:
-        self.lent_nbytes -= life.nbytes
-        lives = self._lives[life.offset]
-        lives.remove(life)
-        if not lives:
-            del self._lives[life.offset]
+    def _forget(self, loan: _Loan) -> None:
+        self.lent_nbytes -= loan.nbytes
+        loans = self._loans[loan.offset]
+        loans.remove(loan)
+        if not loans:
+            del self._loans[loan.offset]
 
 
-class Witness:
+class ForkedChild:
     """Tells whether a forked child, and all that it forked, still has this process's memory.
 
     A pipe whose writing end only the child keeps: it closes when the child ends or runs
@@ -248,7 +248,7 @@ class Witness:
         descriptors.close(self._write_fd, self._is)
 
     def in_child(self) -> None:
-        """This copy watches nobody; the writing end stays open while the child lives."""
+        """This copy watches nobody; the writing end stays open while the child loans."""
         if not self._is_gone:
             descriptors.close(self._read_fd, self._is)
             self._is_gone = True

@@ -135,7 +135,7 @@ class Worker:
                     self._rerun(frame.header, loads(frame.extra))
                 elif kind == Kind.RELOAD:
                     if not self._take_up(*pickle.loads(frame.extra)):
-                        self._channel.send(pack(Kind.ASTRAY))
+                        self._channel.send(pack(Kind.DIVERGED))
                         return  # to be another's now, from the start
                 elif not self._is_over:
                     is_new = not frame.header.flags & Flag.QUIET
@@ -197,17 +197,17 @@ class Worker:
 
     def _begin(self, frame: Frame) -> None:
         lent, rest = unpack_begin(frame.extra)
-        point, must_greet = pickle.loads(rest)
+        point, must_report = pickle.loads(rest)
         self._take_heap(lent)
         state = b""
-        if point is not None or must_greet:
+        if point is not None or must_report:
             state = self._watch(Deadline(None)) or b""
         if point is not None and state == point.fingerprint:
             restore_generators(point.generators)
             self._skip_until = point.task_id
         self._fingerprint = state
         greeting = pickle.dumps((state, self._skip_until >= 0))
-        self._channel.send(pack(Kind.GREETING, extra_nbytes=len(greeting)), greeting)
+        self._channel.send(pack(Kind.READY, extra_nbytes=len(greeting)), greeting)
 
     def _take_heap(self, lent: list[tuple[int, int, int]]) -> None:
         if self._arena is not None:
@@ -364,7 +364,7 @@ class Worker:
         moved = self._watch(Deadline(None)) != self._fingerprint
         if drew or moved:
             why = b"moved" if moved else b"drew"
-            head = pack(Kind.REFUSED, task_id=task_id, chain=chain, extra_nbytes=len(why))
+            head = pack(Kind.NOT_INDEPENDENT, task_id=task_id, chain=chain, extra_nbytes=len(why))
             self._channel.send(head, why)
         else:
             self._answer(task_id, chain, batch, None, free=True)

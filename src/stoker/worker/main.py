@@ -21,7 +21,7 @@ from stoker.worker.collate import stack_faster
 from stoker.worker.early import Early
 from stoker.worker.job import Job, note_surroundings
 from stoker.worker.loop import Worker
-from stoker.worker.patches import give_birth_in, tune_allocator
+from stoker.worker.patches import allocate_batches_in_arena, tune_allocator
 
 FAILED = os.EX_SOFTWARE  # what a worker exits with where stoker failed in it
 
@@ -52,7 +52,7 @@ def main(
             worker.mark = marks.writer(place)
         early = None
         if job.num_chains:  # else it is to be as the training process is
-            give_birth_in(worker)
+            allocate_batches_in_arena(worker)
             early = Early()
         worker.set_up(early if early and stack_faster(early.batch_of) else None)
         worker.run()

@@ -67,7 +67,7 @@ class HasHeap(Protocol):
     heap: Heap | None
 
 
-def give_birth_in(worker: HasHeap) -> None:
+def allocate_batches_in_arena(worker: HasHeap) -> None:
     """Let default_collate write large batches straight into the worker's arena, once it has one.
 
     The first of them also tells that samples are large: `use_huge_pages`.

@@ -15,7 +15,7 @@ def wait_for_hosts(iterator, num_hosts):
     driver = getattr(iterator, "_driver", None)
     if driver is not None and num_hosts:
         away = driver._helpers.away
-        return _wait(driver, lambda: away.num_places >= num_hosts or bool(away.cannot))
+        return _wait(driver, lambda: away.capacity >= num_hosts or bool(away.cannot))
     return ""
 
 
@@ -23,7 +23,7 @@ def wait_for_fewer_hosts(iterator, num_hosts):
     """Until no more than so many have it. Returns what is wrong."""
     driver = getattr(iterator, "_driver", None)
     if driver is not None:
-        return _wait(driver, lambda: driver._helpers.away.num_places <= num_hosts)
+        return _wait(driver, lambda: driver._helpers.away.capacity <= num_hosts)
     return ""
 
 
@@ -35,7 +35,7 @@ def _wait(driver, is_met):
     driver._hear_helpers()
     if is_met() or fleet.is_gone:
         return ""
-    return f"{driver._helpers.away.num_places} after {PATIENCE_S:.0f} s, of {fleet.num_hosts} hosts"
+    return f"{driver._helpers.away.capacity} after {PATIENCE_S:.0f} s, of {fleet.num_hosts} hosts"
 
 
 def wait_for_batches(iterator, num, within_s):
@@ -53,10 +53,10 @@ def num_away(iterator):
     return None if driver is None else driver.stats.num_away
 
 
-def num_places(iterator):
+def capacity(iterator):
     """Hosts that have unpacked the loader's job; None under plain Python."""
     driver = getattr(iterator, "_driver", None)
-    return None if driver is None else driver._helpers.away.num_places
+    return None if driver is None else driver._helpers.away.capacity
 
 
 def is_on_a_host():

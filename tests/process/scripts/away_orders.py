@@ -26,9 +26,9 @@ from pathlib import Path
 import numpy
 import torch
 from away_hosts import (
+    capacity,
     is_on_a_host,
     num_away,
-    num_places,
     tell,
     wait_for_batches,
     wait_for_fewer_hosts,
@@ -197,7 +197,7 @@ class Epoch:
             wait_for_batches(self.iterator, num, STEP_S)
 
     def pace(self, num_hosts, step_ms):
-        while (places := num_places(self.iterator)) is not None and places != num_hosts:
+        while (places := capacity(self.iterator)) is not None and places != num_hosts:
             self.take(1)
             time.sleep(step_ms / 1000)
 

@@ -17,8 +17,8 @@ from stoker.scheduler.events import (
     Kill,
     Late,
     Lost,
+    NotIndependent,
     Offered,
-    Refused,
     Restarted,
     Start,
 )
@@ -86,7 +86,7 @@ def test_tasks_go_to_whoever_has_least_to_do():
 def test_a_refused_task_and_all_later_ones_are_given_up_and_earlier_ones_are_good():
     state, _ = begun()
     state.step(FreeArrived(E[1], 3, "later"))
-    assert given_up(state.step(Refused(E[1], 1, "it prints"))) == [1, 2, 3, 4]
+    assert given_up(state.step(NotIndependent(E[1], 1, "it prints"))) == [1, 2, 3, 4]
     assert not state.wants_index
     assert state.step(FreeArrived(E[0], 2, "late news")) == []
     state.step(FreeArrived(E[0], 0, "good"))
@@ -96,8 +96,8 @@ def test_a_refused_task_and_all_later_ones_are_given_up_and_earlier_ones_are_goo
 
 def test_an_earlier_surprise_after_a_later_one():
     state, _ = begun()
-    assert given_up(state.step(Refused(E[1], 3, "it prints"))) == [3, 4]
-    assert given_up(state.step(Refused(E[0], 0, "it draws"))) == [0, 1, 2, 3, 4]
+    assert given_up(state.step(NotIndependent(E[1], 3, "it prints"))) == [3, 4]
+    assert given_up(state.step(NotIndependent(E[0], 0, "it draws"))) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("num_answered", [0, 1, 3])
@@ -117,7 +117,7 @@ def test_a_wrong_guess_is_forgotten_wherever_it_is():
     state.forget()
     assert state.wants_index and state.reorder.take() is None
     assert state.step(FreeArrived(E[0], 1, "late and wrong")) == []
-    assert state.step(Refused(E[0], 2, "of no interest")) == []
+    assert state.step(NotIndependent(E[0], 2, "of no interest")) == []
     (ask,) = state.step(Drawn(b"anew"))
     state.step(FreeArrived(E[0], ask.task.id, "right"))
     assert state.reorder.take() == (ask.task.id, "right")
@@ -138,11 +138,11 @@ def asked(actions):
     return [(action.slot, action.task.id) for action in actions if isinstance(action, Ask)]
 
 
-def helped(num_places=2, num_local=2, **how):
+def helped(capacity=2, num_local=2, **how):
     """Two workers here, and some elsewhere: everything is asked for."""
     state = Ahead(num_slots=2, **how)
-    started = state.step(Offered(num_places, num_local, b"same"))
-    assert started == [Start(R[k], away=True) for k in range(num_places)]
+    started = state.step(Offered(capacity, num_local, b"same"))
+    assert started == [Start(R[k], away=True) for k in range(capacity)]
     asks = []
     while state.wants_index:
         asks += state.step(Drawn(b"body"))
@@ -156,7 +156,7 @@ def test_other_machines_make_them_too_and_leave_the_loop_its_core():
 
 
 def test_no_more_is_ahead_than_memory_has_room_for():
-    state, _ = helped(num_places=9)
+    state, _ = helped(capacity=9)
     state.step(Bounded(max_held=7))
     for task_id in range(20):
         state.reorder.hold(task_id, "batch")
@@ -176,7 +176,7 @@ def test_what_a_lost_machine_owed_is_asked_again_and_the_next_machine_is_used():
 
 
 @pytest.mark.parametrize(
-    "surprise", [Refused(R[0], 0, "it raises FileNotFoundError"), Lost(R[0], "exit 1")]
+    "surprise", [NotIndependent(R[0], 0, "it raises FileNotFoundError"), Lost(R[0], "exit 1")]
 )
 def test_a_surprise_elsewhere_keeps_the_batches_here(surprise):
     state, slot_of = helped(num_local=0)

@@ -4,14 +4,14 @@ import signal
 
 import pytest
 
-from stoker.loaders.in_process.first import FirstBatches, InProcessOptions, Verdict
+from stoker.loaders.in_process.first import Decision, FirstBatches, InProcessOptions
 
 
-def deciding() -> tuple[FirstBatches, list[Verdict]]:
-    told: list[Verdict] = []
+def deciding() -> tuple[FirstBatches, list[Decision]]:
+    told: list[Decision] = []
     made = FirstBatches.__new__(FirstBatches)
     made._options = InProcessOptions(
-        num_slots=2, num_cores=2, fleet=None, num_places=0, may_hedge=False, arena_nbytes=0,
+        num_slots=2, num_cores=2, fleet=None, capacity=0, may_hedge=False, arena_nbytes=0,
         tell=told.append, digest=str, usual=None, ended=lambda usual: None,
     )  # fmt: skip
     return made, told

@@ -2,20 +2,20 @@
 
 import pytest
 
-from stoker.remote.trainer.fleet import Away, _Life
+from stoker.remote.trainer.fleet import Away, _Latest
 from tests.slots import C
 
 
-def away(*hosts, num_places):
+def away(*hosts, capacity):
     """Its worker of slot k is on the k-th of these."""
     made = Away(None, 0, 1)
-    made.num_places = num_places
-    made._lives = {C[k]: _Life(0, pid=1, node="n", host=host) for k, host in enumerate(hosts)}
+    made.capacity = capacity
+    made._latest = {C[k]: _Latest(0, pid=1, node="n", host=host) for k, host in enumerate(hosts)}
     return made
 
 
 @pytest.mark.parametrize(
-    ("hosts", "num_places", "crowd"),
+    ("hosts", "capacity", "crowd"),
     [
         ("abc", 3, ()),
         ("aabc", 4, (1,)),  # d is new
@@ -25,6 +25,6 @@ def away(*hosts, num_places):
         ("", 2, ()),
     ],
 )
-def test_who_shares_a_host_moves_where_others_have_fewer(hosts, num_places, crowd):
-    made = away(*hosts, num_places=num_places)
+def test_who_shares_a_host_moves_where_others_have_fewer(hosts, capacity, crowd):
+    made = away(*hosts, capacity=capacity)
     assert made.crowd(C[: len(hosts)]) == tuple(C[k] for k in crowd)

@@ -11,8 +11,8 @@ from stoker.remote.engines.hosts import (
     AGAIN_S,
     KILLED_SETTLED_S,
     SETTLED_S,
+    Backoff,
     Bounds,
-    Brake,
     Claim,
     cpus_of,
     missing,
@@ -22,25 +22,25 @@ from stoker.remote.engines.hosts import (
 
 
 def test_a_host_that_ends_at_once_waits_twice_as_long_each_time():
-    brake = Brake()
-    waits_s = [brake.ended(0.0) for _ in range(10)]
+    backoff = Backoff()
+    waits_s = [backoff.ended(0.0) for _ in range(10)]
     assert waits_s[:4] == [AGAIN_S, 2 * AGAIN_S, 4 * AGAIN_S, 8 * AGAIN_S]
-    assert waits_s[-1] == brake.ended(SETTLED_S - 0.1) == AGAIN_AT_MOST_S
+    assert waits_s[-1] == backoff.ended(SETTLED_S - 0.1) == AGAIN_AT_MOST_S
 
 
 def test_a_host_that_lived_is_started_again_soon():
-    brake = Brake()
+    backoff = Backoff()
     for _ in range(5):
-        brake.ended(0.0)
-    assert brake.ended(SETTLED_S) == AGAIN_S
-    assert brake.ended(0.0) == 2 * AGAIN_S
+        backoff.ended(0.0)
+    assert backoff.ended(SETTLED_S) == AGAIN_S
+    assert backoff.ended(0.0) == 2 * AGAIN_S
 
 
 def test_a_host_that_is_killed_now_and_then_is_started_again_soon():
-    brake = Brake()
-    assert [brake.ended(KILLED_SETTLED_S, was_killed=True) for _ in range(5)] == 5 * [AGAIN_S]
-    brake.ended(0.0, was_killed=True)
-    assert brake.ended(0.0, was_killed=True) == 4 * AGAIN_S
+    backoff = Backoff()
+    assert [backoff.ended(KILLED_SETTLED_S, was_killed=True) for _ in range(5)] == 5 * [AGAIN_S]
+    backoff.ended(0.0, was_killed=True)
+    assert backoff.ended(0.0, was_killed=True) == 4 * AGAIN_S
 
 
 @pytest.mark.parametrize(

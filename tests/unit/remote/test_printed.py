@@ -55,7 +55,7 @@ def test_who_does_not_read_holds_up_nobody_and_is_told_what_it_missed(is_blockin
     pipes.printer.wait_written(Deadline(0.1))
     pipes.printer.print(STDERR, b"stderr goes on\n")
     assert pipes.read(STDERR, b"\n") == b"stderr goes on\n"
-    pipes.printer.look_around()
+    pipes.printer.check_timeouts()
     told = pipes.read(STDERR, b"\n").decode()
     num_dropped = int(told.split()[1].replace(",", ""))
     assert told.endswith("lines printed on other machines were dropped: too much at once\n")
@@ -94,11 +94,11 @@ def test_a_flow_holds_back_nothing_and_keeps_no_more_than_its_limit():
     assert len(sent) == LIMIT_NBYTES // COST_NBYTES
     flow.take(STDERR, b"on stderr\n")
     assert sent[-1] == (STDERR, b"on stderr\n")
-    flow.look_around()
+    flow.check_timeouts()
     num = 3000 - LIMIT_NBYTES // COST_NBYTES
     note = f"stoker: {num:,} lines printed on a node were dropped: too much at once\n"
     assert sent[-1] == (STDERR, note.encode())
-    flow.look_around()
+    flow.check_timeouts()
     assert sent[-1] == (STDERR, note.encode()) and len(sent) == LIMIT_NBYTES // COST_NBYTES + 2
     for callback in callbacks:
         callback()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from stoker.remote.net.link import Garbled, Link, Message, Word
-from stoker.remote.net.relay import Inlet, Outlet
+from stoker.remote.net.relay import TrainerRelay, HostRelay
 from stoker.report.digest import batch_sha256
 from stoker.wire.batch_codec import decode, encode
 from stoker.wire.channel import Channel
@@ -28,19 +28,19 @@ class Thin(Link):
 
 
 class Way:
-    """Worker -> Outlet -> Link -> Inlet -> trainer, all driven from here."""
+    """Worker -> HostRelay -> Link -> TrainerRelay -> trainer, all driven from here."""
 
     def __init__(self, encoder=None):
         pairs = [socket.socketpair() for _ in range(3)]
         self.sockets = [sock for pair in pairs for sock in pair]
-        (worker, outlet), (here, there), (inlet, trainer) = pairs
+        (worker, host_relay), (here, there), (trainer_relay, trainer) = pairs
         self.worker, self.trainer = Channel(worker), Channel(trainer)
         self.there, self.here = Thin(there), Thin(here)
         self.worker_arena, self.trainer_arena = Arena(ARENA_NBYTES), Arena(ARENA_NBYTES)
         self.heap, self.lender = Heap(self.worker_arena), Lender(self.trainer_arena)
-        self.outlet = Outlet(7, Channel(outlet), self.worker_arena, self.there, encoder)
-        self.inlet = Inlet(7, Channel(inlet), self.trainer_arena, self.here)
-        self.here.room = self.inlet.room
+        self.host_relay = HostRelay(7, Channel(host_relay), self.worker_arena, self.there, encoder)
+        self.trainer_relay = TrainerRelay(7, Channel(trainer_relay), self.trainer_arena, self.here)
+        self.here.room = self.trainer_relay.room
         self.begin()
 
     def begin(self, lent=()):
@@ -51,10 +51,10 @@ class Way:
     def wait_at_worker(self):
         frame = None
         while frame is None:
-            self.inlet.pump()
+            self.trainer_relay.pump()
             self.here.flush()
             while (message := self.there.receive_nowait()) is not None:
-                self.outlet.deliver(message)
+                self.host_relay.deliver(message)
             frame = self.worker.receive_nowait()
         return frame
 
@@ -79,11 +79,11 @@ class Way:
         frame = None
         while frame is None:
             self.worker.flush()
-            self.outlet.pump()
+            self.host_relay.pump()
             self.there.flush()
             while (message := self.here.receive_nowait()) is not None:
-                self.inlet.deliver(message)
-            self.inlet.channel.flush()
+                self.trainer_relay.deliver(message)
+            self.trainer_relay.channel.flush()
             frame = self.trainer.receive_nowait()
         return frame
 
@@ -99,7 +99,7 @@ class Way:
         return header, decode(*args), bytes(extra)
 
     def close(self):
-        for end in (self.worker, self.trainer, self.outlet.channel, self.inlet.channel):
+        for end in (self.worker, self.trainer, self.host_relay.channel, self.trainer_relay.channel):
             end.close()
         self.there.close()
         self.here.close()
@@ -184,7 +184,7 @@ def test_the_worker_gets_its_memory_back_when_a_part_was_sent(way):
         returned = way.lender.take_returned()
         extra = b"".join(offset.to_bytes(8, "little") for offset in returned)
         way.trainer.send(pack(Kind.RETURNED, extra_nbytes=len(extra)), extra)
-        way.inlet.pump()
+        way.trainer_relay.pump()
     assert way.lender.lent_nbytes == 0
 
 
@@ -201,5 +201,5 @@ def test_a_second_worker_of_the_arena_writes_nowhere_where_the_trainer_still_loo
 def test_a_head_that_cannot_be_is_refused(way, head):
     with pytest.raises(Garbled):
         message = Message(Word.FRAME, 7, memoryview(head), 0)
-        way.inlet.room(message)
-        way.inlet.deliver(message)
+        way.trainer_relay.room(message)
+        way.trainer_relay.deliver(message)

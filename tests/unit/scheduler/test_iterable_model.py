@@ -23,7 +23,6 @@ from stoker.scheduler.decider import Stream
 from stoker.scheduler.events import (
     Arrived,
     Ask,
-    Astray,
     Drawn,
     Ended,
     Finish,
@@ -31,11 +30,12 @@ from stoker.scheduler.events import (
     Kill,
     Lost,
     Reload,
+    ReplayDiverged,
     Rerun,
     Restarted,
     Resume,
-    Saved,
     Start,
+    StateSaved,
 )
 from tests.slots import C
 
@@ -142,7 +142,7 @@ class Iterables(RuleBasedStateMachine):
             case Reload(_, point):
                 assert worker.num_fetched == [0], "it is to be the first that a worker does"
                 if not point.is_true:
-                    self.do(self.stream.step(Astray(slot)), is_replay=True)
+                    self.do(self.stream.step(ReplayDiverged(slot)), is_replay=True)
                 worker.num_fetched = [point.num_fetched]
             case Rerun(_, num_batches):
                 for _ in range(num_batches):
@@ -155,7 +155,7 @@ class Iterables(RuleBasedStateMachine):
                     self.do(self.stream.step(Arrived(slot, task.id, batch)))
                     if self.saves and worker.num_fetched[-1] >= len(FakePoint.proofs):
                         point = FakePoint(worker.num_fetched[-1], self.saves != "wrongly")
-                        self.do(self.stream.step(Saved(slot.chain, point)))
+                        self.do(self.stream.step(StateSaved(slot.chain, point)))
 
     def fetch(self, slot, worker):
         assert not worker.is_over

@@ -25,21 +25,21 @@ from stoker.scheduler.decider import Stream
 from stoker.scheduler.events import (
     Arrived,
     Ask,
-    Astray,
     Closed,
     Drawn,
     Ended,
     FreeArrived,
     GiveUp,
-    Greeted,
     Kill,
     Late,
     Lost,
+    NotIndependent,
     Offered,
-    Refused,
+    PointTaken,
+    ReplayDiverged,
     Restarted,
     Start,
-    Watched,
+    WorkerReady,
 )
 from stoker.scheduler.rules import OF_ITERABLES, TABLE
 from stoker.scheduler.rules.chains import BEYOND_HELP
@@ -86,18 +86,18 @@ class Streams(RuleBasedStateMachine):
         marking=st.sampled_from([(), (), (1,), (3, 4), (6,), (9, 14), (12,), (13,)]),
         by=st.sampled_from(["drew", "moved"]),
         num_warm=st.sampled_from([2, 3, 1, 0]),
-        num_places=st.sampled_from([0, 0, 1, 3]),
+        capacity=st.sampled_from([0, 0, 1, 3]),
     )
     def begin(
         self, num_chains, num_extras, prefetch_factor, in_order, may_be_free, marking, by, num_warm,
-        num_places=0,
+        capacity=0,
     ):  # fmt: skip
         self.stream = Stream(
             num_chains=num_chains,
             prefetch_factor=prefetch_factor,
             in_order=in_order,
             num_slots=num_chains + num_extras,
-            may_be_free=may_be_free and num_extras + num_places > 0,
+            may_be_free=may_be_free and num_extras + capacity > 0,
             may_hedge=True,
         )
         self.most_places = self.num_seconds = 0
@@ -109,8 +109,8 @@ class Streams(RuleBasedStateMachine):
         self.chain_of = {}
         self.deaths = Counter()  # by the task that was being made; -1: by none
         self.given_up, self.taken, self.never_sent = set(), set(), set()
-        if num_places:
-            self.offer(num_places, 1)
+        if capacity:
+            self.offer(capacity, 1)
         for _ in range(num_warm):  # towards FREE, where most of the races are
             self.draw_all()
             self.everybody_works(want_point=True)
@@ -127,11 +127,11 @@ class Streams(RuleBasedStateMachine):
                     self.check_ask(action)
                     worker.inbox.append(action)
                     self.chain_of[task.id] = task.chain
-                case Start(slot, point, must_greet, away):
+                case Start(slot, point, must_report, away):
                     assert slot not in self.workers, "two workers in one slot"
-                    self.workers[slot] = self.newborn(point, must_greet)
+                    self.workers[slot] = self.newborn(point, must_report)
                     self.workers[slot].away = away
-                    assert away or slot.role in (Role.CHAIN, Role.EXTRA, Role.WITNESS)
+                    assert away or slot.role in (Role.CHAIN, Role.EXTRA, Role.FINGERPRINT)
                 case Kill(slot):
                     self.workers.pop(slot, None)
                 case GiveUp(task, how):
@@ -155,13 +155,13 @@ class Streams(RuleBasedStateMachine):
         is_blamed = max(guilty, default=0) >= Limits().max_deaths
         assert is_blamed or self.deaths[-1] >= Limits().max_in_vain or how == BEYOND_HELP
 
-    def newborn(self, point, must_greet):
+    def newborn(self, point, must_report):
         worker = Worker()
         resumes = point is not None and point.fingerprint == SAME
         if resumes:
             worker.skip_until = point.task_id
             worker.marks = point.state if self.by == "drew" else ()
-        if point is not None or must_greet:
+        if point is not None or must_report:
             worker.greeting = (SAME, resumes)
         return worker
 
@@ -240,7 +240,7 @@ class Streams(RuleBasedStateMachine):
         worker = self.workers[slot]
         if worker.greeting:
             greeting, worker.greeting = worker.greeting, None
-            self.do(self.stream.step(Greeted(slot, *greeting)))
+            self.do(self.stream.step(WorkerReady(slot, *greeting)))
             return
         ask = worker.inbox.pop(0)
         task = ask.task
@@ -262,13 +262,13 @@ class Streams(RuleBasedStateMachine):
             moved = self.by == "moved" and bool(worker.marks)
             state = repr(worker.marks).encode() if moved else SAME
             self.do(
-                self.stream.step(Watched(task.chain, Point(task.id, state, drew, worker.marks)))
+                self.stream.step(PointTaken(task.chain, Point(task.id, state, drew, worker.marks)))
             )
 
     def work_free(self, slot, worker, task):
         if task.id in self.marking:
             worker.marks += (task.id,) if self.by == "moved" else ()
-            self.do(self.stream.step(Refused(slot, task.id, self.by)))
+            self.do(self.stream.step(NotIndependent(slot, task.id, self.by)))
         else:
             self.do(self.stream.step(FreeArrived(slot, task.id, (task.id, ()))))
 
@@ -286,13 +286,13 @@ class Streams(RuleBasedStateMachine):
                 self.deaths[begun] += 1
             self.do(self.stream.step(Lost(slot, None if is_machine else "killed", begun=begun)))
 
-    @rule(num_places=st.integers(0, 3), num_local=st.integers(0, 2), is_crowded=st.booleans())
-    def offer(self, num_places, num_local, is_crowded=False):
+    @rule(capacity=st.integers(0, 3), num_local=st.integers(0, 2), is_crowded=st.booleans())
+    def offer(self, capacity, num_local, is_crowded=False):
         """Machines come and go; those that go take their workers along."""
-        self.most_places = max(self.most_places, num_places)
+        self.most_places = max(self.most_places, capacity)
         crowd = self.slots(lambda worker: worker.away and is_crowded)
-        self.do(self.stream.step(Offered(num_places, num_local, SAME, tuple(crowd))))
-        if not num_places:
+        self.do(self.stream.step(Offered(capacity, num_local, SAME, tuple(crowd))))
+        if not capacity:
             for slot in self.slots(lambda worker: worker.away):
                 if slot in self.workers:
                     del self.workers[slot]
@@ -319,7 +319,12 @@ class Streams(RuleBasedStateMachine):
 
     @rule(
         event=st.sampled_from(
-            [FreeArrived(C[0], 0, None), Refused(C[0], 0, "drew"), Ended(C[0], 0), Astray(C[0])]
+            [
+                FreeArrived(C[0], 0, None),
+                NotIndependent(C[0], 0, "drew"),
+                Ended(C[0], 0),
+                ReplayDiverged(C[0]),
+            ]
         )
     )
     def hear_what_cannot_be(self, event):

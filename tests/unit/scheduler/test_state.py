@@ -13,20 +13,20 @@ from stoker.scheduler.events import (
     Drawn,
     FreeArrived,
     GiveUp,
-    Greeted,
     Kill,
     Late,
     Lost,
+    NotIndependent,
     Offered,
-    Refused,
+    PointTaken,
     Restarted,
     Start,
-    Watched,
+    WorkerReady,
 )
 from stoker.scheduler.history import Where
 from stoker.scheduler.rules.chains import BEYOND_HELP
 from stoker.scheduler.state import Limits, Phase
-from stoker.scheduler.tasks.slot import WITNESS
+from stoker.scheduler.tasks.slot import FINGERPRINT
 from tests.slots import C, E, R
 
 
@@ -71,7 +71,7 @@ def asked(**kwargs):
     fill(stream)
     for chain in range(stream.num_chains):
         stream.step(Arrived(C[chain], chain, "batch"))
-        stream.step(Watched(chain, FakePoint(chain)))
+        stream.step(PointTaken(chain, FakePoint(chain)))
     assert stream.phase is Phase.ASKED
     return stream
 
@@ -80,11 +80,11 @@ def free(**kwargs):
     """A stream that is FREE: everything asked at home was answered and taken, nothing drawn."""
     stream = asked(**kwargs)
     for slot in stream.local_extras:
-        stream.step(Greeted(slot, b"same"))
+        stream.step(WorkerReady(slot, b"same"))
     for task_id in range(stream.num_chains, stream.next_id):
         chain = task_id % stream.num_chains
         stream.step(Arrived(C[chain], task_id, "batch"))
-        stream.step(Watched(chain, FakePoint(task_id)))
+        stream.step(PointTaken(chain, FakePoint(task_id)))
     assert stream.phase is Phase.FREE
     take_all(stream)
     return stream
@@ -97,7 +97,7 @@ def home_ids(actions, slot):
 def test_a_refused_task_goes_home_before_the_later_ones_of_its_chain():
     stream = free()
     fill(stream)  # 4..11, of chain 0: 4, 6, 8, 10
-    actions = stream.step(Refused(C[0], 4, "drew"))
+    actions = stream.step(NotIndependent(C[0], 4, "drew"))
     assert home_ids(actions, slot=C[0]) == [4, 6]
     assert home_ids(actions, slot=C[1]) == [5, 7]
 
@@ -136,18 +136,18 @@ def test_a_free_chains_worker_restarts_however_often_it_dies_in_between_tasks():
 def test_a_chain_whose_state_moves_after_the_extras_were_asked_bars():
     stream = asked(num_slots=3)
     stream.step(Arrived(C[1], 3, "batch"))
-    stream.step(Watched(1, FakePoint(3, fingerprint=b"other")))
-    stream.step(Greeted(E[2], b"same"))
+    stream.step(PointTaken(1, FakePoint(3, fingerprint=b"other")))
+    stream.step(WorkerReady(E[2], b"same"))
     assert stream.phase is Phase.ASKED, "chain 0 has not been seen after its last task"
     stream.step(Arrived(C[0], 2, "batch"))
-    stream.step(Watched(0, FakePoint(2)))
+    stream.step(PointTaken(0, FakePoint(2)))
     assert stream.phase is Phase.BARRED
 
 
 def test_extras_that_were_asked_are_ended_when_one_of_them_bars():
     stream = asked()
-    stream.step(Greeted(E[2], b"same"))
-    actions = stream.step(Greeted(E[3], b"other"))
+    stream.step(WorkerReady(E[2], b"same"))
+    actions = stream.step(WorkerReady(E[3], b"other"))
     assert stream.phase is Phase.BARRED
     assert {a.slot for a in actions if isinstance(a, Kill)} == {E[2], E[3]}
 
@@ -156,7 +156,7 @@ def test_answers_made_without_an_earlier_tasks_mark_are_made_again_at_home():
     stream = free()
     fill(stream)
     stream.step(FreeArrived(E[2], 6, "made where nothing had moved"))
-    actions = stream.step(Refused(C[0], 4, "moved"))
+    actions = stream.step(NotIndependent(C[0], 4, "moved"))
     replay = actions[actions.index(Kill(C[0])) :]
     assert home_ids(replay, slot=C[0])[-2:] == [4, 6]
     stream.step(Arrived(C[0], 4, "batch 4"))
@@ -169,7 +169,7 @@ def test_what_torch_would_not_have_sent_before_a_break_never_runs_at_home():
     stream = free()
     fill(stream)  # 4..11; torch would have sent 4..7
     stream.step(Restarted())
-    actions = stream.step(Refused(E[2], 10, "drew"))
+    actions = stream.step(NotIndependent(E[2], 10, "drew"))
     assert 10 not in home_ids(actions, slot=C[0])
     assert all(a.task.id < 8 for a in actions if isinstance(a, Ask))
 
@@ -177,21 +177,21 @@ def test_what_torch_would_not_have_sent_before_a_break_never_runs_at_home():
 def test_an_extra_that_looks_unlike_the_chains_bars_once_the_chains_were_seen():
     stream = asked()
     for slot in E[2:4]:
-        stream.step(Greeted(slot, b"other"))
+        stream.step(WorkerReady(slot, b"other"))
     stream.step(Arrived(C[0], 2, "batch"))
-    stream.step(Watched(0, FakePoint(2)))
+    stream.step(PointTaken(0, FakePoint(2)))
     assert stream.phase is Phase.BARRED
 
 
 def test_a_stream_waits_with_free_tasks_until_the_unwatched_ones_are_covered():
     stream = asked()
     for slot in E[2:4]:
-        stream.step(Greeted(slot, b"same"))
+        stream.step(WorkerReady(slot, b"same"))
     stream.step(Arrived(C[0], 2, "batch"))
-    stream.step(Watched(0, FakePoint(2)))
+    stream.step(PointTaken(0, FakePoint(2)))
     assert stream.phase is Phase.ASKED, "task 3 of chain 1 was asked for unwatched"
     stream.step(Arrived(C[1], 3, "batch"))
-    stream.step(Watched(1, FakePoint(3)))
+    stream.step(PointTaken(1, FakePoint(3)))
     assert stream.phase is Phase.FREE
 
 
@@ -206,7 +206,7 @@ def test_a_chain_that_draws_is_never_asked_to_be_free():
     stream = make()
     fill(stream)
     stream.step(Arrived(C[0], 0, "batch"))
-    actions = stream.step(Watched(0, FakePoint(0, drew=True)))
+    actions = stream.step(PointTaken(0, FakePoint(0, drew=True)))
     assert stream.phase is Phase.BARRED
     assert not any(isinstance(a, Start) for a in actions)
 
@@ -215,7 +215,7 @@ def test_a_job_that_may_not_be_free_starts_nobody():
     stream = Stream(num_chains=1, prefetch_factor=2, num_slots=4)
     fill(stream)
     stream.step(Arrived(C[0], 0, "batch"))
-    assert stream.step(Watched(0, FakePoint(0))) == []
+    assert stream.step(PointTaken(0, FakePoint(0))) == []
     assert stream.phase is Phase.HOME
 
 
@@ -223,7 +223,7 @@ def test_watching_that_costs_too_much_leaves_the_tasks_at_home():
     stream = make()
     fill(stream)
     stream.step(Arrived(C[0], 0, "batch"))
-    assert stream.step(Watched(0, FakePoint(0, task_s=0.001, watch_s=0.001))) == []
+    assert stream.step(PointTaken(0, FakePoint(0, task_s=0.001, watch_s=0.001))) == []
     assert stream.phase is Phase.HOME
 
 
@@ -316,7 +316,7 @@ def test_a_free_task_is_blamed_only_if_it_was_being_made():
 def test_a_chain_that_has_forgotten_its_past_cannot_go_on_without_its_point():
     stream = free()
     stream.step(Lost(C[0], "killed"))
-    actions = stream.step(Greeted(C[0], b"moved", resumed=False))
+    actions = stream.step(WorkerReady(C[0], b"moved", resumed=False))
     assert Kill(C[0]) in actions
     assert stream.chains[0].how_lost == BEYOND_HELP
 
@@ -324,7 +324,7 @@ def test_a_chain_that_has_forgotten_its_past_cannot_go_on_without_its_point():
 def test_a_chain_that_resumed_goes_on():
     stream = free()
     stream.step(Lost(C[0], "killed"))
-    assert stream.step(Greeted(C[0], b"same", resumed=True)) == []
+    assert stream.step(WorkerReady(C[0], b"same", resumed=True)) == []
 
 
 def test_a_long_history_asks_a_witness_once_and_ends_it_when_it_has_told():
@@ -334,15 +334,15 @@ def test_a_long_history_asks_a_witness_once_and_ends_it_when_it_has_told():
     stream.step(Drawn(body))
     stream.step(Arrived(C[0], 0, "batch"))
     point = FakePoint(0)
-    assert stream.step(Watched(0, point)) == [Start(WITNESS, must_greet=True)]
-    assert stream.step(Watched(0, point)) == []
-    assert stream.step(Greeted(WITNESS, b"same")) == [Kill(WITNESS)]
+    assert stream.step(PointTaken(0, point)) == [Start(FINGERPRINT, must_report=True)]
+    assert stream.step(PointTaken(0, point)) == []
+    assert stream.step(WorkerReady(FINGERPRINT, b"same")) == [Kill(FINGERPRINT)]
     assert [task.id for task in stream.chains[0]._tasks] == [1]
 
 
 def test_the_death_of_a_witness_changes_nothing():
     stream = make()
-    assert stream.step(Lost(WITNESS, "killed")) == []
+    assert stream.step(Lost(FINGERPRINT, "killed")) == []
     assert stream.num_lost == 0
 
 
@@ -399,11 +399,11 @@ def test_the_next_epoch_begins_at_chain_0_with_the_old_debts_still_owed():
 # -- other machines ----------------------------------------------------------------------------
 
 
-def away(num_places=2, **kwargs):
+def away(capacity=2, **kwargs):
     """A stream whose chains went to other machines as soon as there were places."""
     stream = make(num_slots=2, **kwargs)
     fill(stream)
-    stream.step(Offered(num_places, 0, b"same"))
+    stream.step(Offered(capacity, 0, b"same"))
     assert all(chain.is_away for chain in stream.chains)
     return stream
 
@@ -455,12 +455,12 @@ def test_a_batch_that_is_late_while_a_chain_is_watched_is_asked_of_a_second_work
     take_all(stream)
     second = next(a.slot for a in stream.step(Late(C[0], 2, 1e6, 1.0)) if isinstance(a, Start))
     for slot in stream.local_extras:
-        stream.step(Greeted(slot, b"same"))
+        stream.step(WorkerReady(slot, b"same"))
     stream.step(Arrived(C[1], 3, "batch"))
-    stream.step(Watched(1, FakePoint(3)))
+    stream.step(PointTaken(1, FakePoint(3)))
     assert stream.phase is Phase.ASKED  # for who knows which of the two lives
     assert Kill(C[0]) in stream.step(Arrived(second, 2, "batch"))
-    stream.step(Watched(0, FakePoint(2)))
+    stream.step(PointTaken(0, FakePoint(2)))
     assert stream.phase is Phase.FREE
     assert {a.slot for a in fill(stream) if isinstance(a, Ask)} >= {C[1], second}
 
@@ -472,10 +472,10 @@ def free_with_a_debt():
     take_all(stream)
     assert home_ids(fill(stream), slot=C[0]) == [4]
     for slot in stream.local_extras:
-        stream.step(Greeted(slot, b"same"))
+        stream.step(WorkerReady(slot, b"same"))
     for task_id in (2, 3):
         stream.step(Arrived(C[task_id % 2], task_id, "batch"))
-        stream.step(Watched(task_id % 2, FakePoint(task_id)))
+        stream.step(PointTaken(task_id % 2, FakePoint(task_id)))
     assert stream.phase is Phase.FREE
     take_all(stream)
     assert stream.next_slot == C[0]
@@ -497,7 +497,7 @@ def test_a_batch_owed_from_before_tasks_were_free_is_asked_of_another_worker_too
 def test_a_batch_that_two_owe_is_made_at_home_once():
     stream = free_with_a_debt()
     (ask,) = stream.step(Late(C[0], 4, 1.0, 1.0))
-    actions = fill(stream) + stream.step(Refused(ask.slot, 4, "drew"))
+    actions = fill(stream) + stream.step(NotIndependent(ask.slot, 4, "drew"))
     assert stream.phase is Phase.BARRED
     assert home_ids(actions, slot=C[0]) == [6]
 
@@ -508,11 +508,11 @@ def test_a_batch_that_home_made_first_is_not_made_there_again(then):
     (ask,) = stream.step(Late(C[0], 4, 1.0, 1.0))
     stream.step(Arrived(C[0], 4, "batch"))
     if then == "it drew":
-        actions = stream.step(Watched(0, FakePoint(4, drew=True)))
+        actions = stream.step(PointTaken(0, FakePoint(4, drew=True)))
         assert stream.phase is Phase.BARRED
         assert 4 not in home_ids(actions, slot=C[0])
     else:
-        assert stream.step(Refused(ask.slot, 4, "drew")) == []
+        assert stream.step(NotIndependent(ask.slot, 4, "drew")) == []
     again = fill(stream) + stream.step(Lost(ask.slot, "killed"))
     assert 4 not in {action.task.id for action in again if isinstance(action, Ask)}
 
@@ -522,7 +522,7 @@ def test_a_worker_that_was_late_at_home_is_asked_again_once_it_has_answered():
     stream.step(Late(C[0], 4, 1.0, 1.0))
     assert C[0] not in {ask.slot for ask in fill(stream)[:1]}
     stream.step(Arrived(C[0], 4, "batch"))
-    stream.step(Watched(0, FakePoint(4)))
+    stream.step(PointTaken(0, FakePoint(4)))
     stream.step(Arrived(C[1], 5, "batch"))
     take_all(stream)
     assert C[0] in {ask.slot for ask in fill(stream)}
@@ -533,7 +533,7 @@ def test_what_was_made_elsewhere_did_not_see_what_its_chain_still_owes():
     stream = free_with_a_debt()
     asks = {a.task.id: a.slot for a in fill(stream)}
     stream.step(FreeArrived(asks[6], 6, "elsewhere"))
-    stream.step(Refused(asks[7], 7, "drew"))
+    stream.step(NotIndependent(asks[7], 7, "drew"))
     stream.step(Arrived(C[0], 4, "batch"))
     stream.step(Arrived(C[1], 5, "batch"))
     assert [left[0] for left in iter(stream.reorder.take, None)] == [4, 5]
@@ -547,7 +547,7 @@ def free_away():
     (chain,) = [chain for chain in stream.chains if chain.is_away]
     for task_id in range(stream.next_id):
         stream.step(Arrived(C[task_id % 2], task_id, "batch"))
-        stream.step(Watched(task_id % 2, FakePoint(task_id)))
+        stream.step(PointTaken(task_id % 2, FakePoint(task_id)))
     take_all(stream)
     fill(stream)
     assert stream.phase is Phase.FREE
@@ -574,7 +574,7 @@ def test_a_chain_without_a_worker_gets_one_when_its_tasks_go_home():
     stream.step(Offered(1, 1, b"same"))
     stream.step(Lost(chain.slot, None))
     owed = next(iter(stream.free.on[extra]))
-    (start,) = [a for a in stream.step(Refused(extra, owed, "drew")) if isinstance(a, Start)]
+    (start,) = [a for a in stream.step(NotIndependent(extra, owed, "drew")) if isinstance(a, Start)]
     assert (start.slot, start.away) == (chain.slot, True)
 
 
@@ -599,6 +599,6 @@ def test_a_replacement_that_cannot_go_on_leaves_its_free_tasks_to_others():
     fill(stream)
     stream.step(Lost(C[0], "killed"))
     owed = set(stream.free.on[C[0]])
-    actions = stream.step(Greeted(C[0], b"other", resumed=False))
+    actions = stream.step(WorkerReady(C[0], b"other", resumed=False))
     assert Kill(C[0]) in actions and C[0] not in stream.free.on
     assert {a.task.id for a in actions if isinstance(a, Ask)} == owed

@@ -13,9 +13,9 @@ from tests.slots import C
 
 EXAMPLES = {
     events.Ended: events.Ended(C[0], 0),
-    events.Astray: events.Astray(C[0]),
-    events.Saved: events.Saved(0, SavedPoint(b"", b"", ())),
-    events.Refused: events.Refused(C[0], 0, "drew"),
+    events.ReplayDiverged: events.ReplayDiverged(C[0]),
+    events.StateSaved: events.StateSaved(0, SavedPoint(b"", b"", ())),
+    events.NotIndependent: events.NotIndependent(C[0], 0, "drew"),
     events.FreeArrived: events.FreeArrived(C[0], 0, "batch"),
 }
 CANNOT_BE = [

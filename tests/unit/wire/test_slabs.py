@@ -3,7 +3,7 @@
 import ctypes
 import os
 
-from stoker.wire.slabs import AT_ONCE_NBYTES, Arena, ArenaPool, Heap, Lender, Witness
+from stoker.wire.slabs import AT_ONCE_NBYTES, Arena, ArenaPool, Heap, Lender, ForkedChild
 
 NBYTES = 100_000
 
@@ -81,30 +81,30 @@ def test_a_heap_hears_what_came_back_before_it_takes_much():
 
 
 def test_a_forked_process_that_may_see_a_view_keeps_it():
-    lender, witness = Lender(Arena(1 << 20)), Witness()
-    child_fd = os.dup(witness._write_fd)  # as a fork would keep it
-    witness.in_parent()
+    lender, child = Lender(Arena(1 << 20)), ForkedChild()
+    child_fd = os.dup(child._write_fd)  # as a fork would keep it
+    child.in_parent()
     view = lender.lend(0, NBYTES)
-    lender.witness(witness)
+    lender.seen_by(child)
     later = lender.lend(NBYTES, 10)
     del view, later
     assert lender.take_returned() == [NBYTES], "the later one came after the fork"
     assert lender.lent() == [(0, NBYTES, 1)]
     os.close(child_fd)
     assert lender.take_returned() == [0]
-    assert witness.is_gone()
+    assert child.is_gone()
 
 
 def test_a_process_that_is_forked_later_does_not_keep_a_view_that_had_died():
-    lender, first, second = Lender(Arena(1 << 20)), Witness(), Witness()
-    child_fds = [os.dup(witness._write_fd) for witness in (first, second)]
+    lender, first, second = Lender(Arena(1 << 20)), ForkedChild(), ForkedChild()
+    child_fds = [os.dup(child._write_fd) for child in (first, second)]
     view = lender.lend(0, NBYTES)
     first.in_parent()
-    lender.witness(first)
+    lender.seen_by(first)
     del view
     assert lender.take_returned() == []
     second.in_parent()
-    lender.witness(second)
+    lender.seen_by(second)
     os.close(child_fds[0])
     assert lender.take_returned() == [0]
     os.close(child_fds[1])

@@ -4,7 +4,7 @@ from stoker.gradients.gate.outlook import Seen, Sent, outlook_of, seen, words
 from stoker.gradients.gate.picker import Picker
 from stoker.gradients.gate.survey import Survey
 from stoker.gradients.gate.table import Measured, as_table
-from stoker.gradients.gate.trial import Verdict
+from stoker.gradients.gate.trial import TrialResult
 
 __all__ = [
     "Measured",
@@ -12,7 +12,7 @@ __all__ = [
     "Seen",
     "Sent",
     "Survey",
-    "Verdict",
+    "TrialResult",
     "as_table",
     "outlook_of",
     "seen",

@@ -12,7 +12,7 @@ import torch
 from stoker.gradients.codes import Code
 from stoker.gradients.gate.costs import Costs, best
 from stoker.gradients.gate.probe import Probe
-from stoker.gradients.gate.trial import Trial, Verdict
+from stoker.gradients.gate.trial import Trial, TrialResult
 
 
 class Picker:
@@ -23,7 +23,7 @@ class Picker:
     """
 
     def __init__(
-        self, group: Any, device: torch.device, tell: Callable[[Verdict | None], None]
+        self, group: Any, device: torch.device, tell: Callable[[TrialResult | None], None]
     ) -> None:
         self._probe, self._tell = Probe(group, device), tell
         self._trial = Trial()
@@ -56,7 +56,7 @@ class Picker:
                 self._told(self._trial.verdict)
         return self._is_dropped
 
-    def _told(self, verdict: Verdict | None) -> None:
+    def _told(self, verdict: TrialResult | None) -> None:
         with contextlib.suppress(Exception):  # what cannot be written must not end a step
             self._tell(verdict)
 

@@ -16,7 +16,7 @@ CLEAR = 1.3  # times faster: one round is enough
 GAIN = 1.03  # times faster that codes must be
 
 
-class Verdict(NamedTuple):
+class TrialResult(NamedTuple):
     """Medians of a step, and whether codes stay."""
 
     is_coded: bool
@@ -28,7 +28,7 @@ class Verdict(NamedTuple):
 class Trial:
     """Which way each step goes. One `step` a step, then, where it says so, one `judge`."""
 
-    verdict: Verdict | None = None
+    verdict: TrialResult | None = None
     is_coded: bool = True
     _num: int = 0  # steps that have ended, since the warm ones
     _times: dict[bool, list[float]] = field(default_factory=lambda: {True: [], False: []})
@@ -59,5 +59,5 @@ class Trial:
         num_rounds = self._num // (2 * (NUM_TIMED + 1))
         gain = plain_s / coded_s
         if num_rounds >= MAX_ROUNDS or not 1 / CLEAR < gain < CLEAR:
-            self.verdict = Verdict(gain >= GAIN, plain_s, coded_s)
+            self.verdict = TrialResult(gain >= GAIN, plain_s, coded_s)
             self.is_coded = self.verdict.is_coded

@@ -87,7 +87,7 @@ class Actions:
         if lender is not None:
             lender.take_returned()  # the new worker has never heard of them
         lent = lender.lent() if lender is not None else []
-        extra = pack_begin(lent, pickle.dumps((start.point, start.must_greet)))
+        extra = pack_begin(lent, pickle.dumps((start.point, start.must_report)))
         self._say(start.slot, Kind.BEGIN, extra)
 
     def _resume(self, resume: Resume) -> None:

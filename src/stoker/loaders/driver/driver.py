@@ -28,8 +28,8 @@ from stoker.scheduler.events import Bounded, Closed, Drawn, Event, GiveUp, Resta
 from stoker.scheduler.tasks.slot import PACKER, Exit, Slot
 from stoker.wire.batch_codec import dumps
 from stoker.wire.channel import ConnectionLost
+from stoker.wire.poll_loop import PollLoop
 from stoker.wire.slabs import ARENA_NBYTES, Lender
-from stoker.wire.watch import Watch
 from stoker.worker.job import Job
 from stoker.worker.main import FAILED, main
 
@@ -235,7 +235,7 @@ class Driver:
                 self._hang_up(slot)
             self._workers.close(deadline.left_s() or 0.0)
         self._memory.give_back(but=at_work)
-        forks.look_at_witnesses()
+        forks.forget_dead_children()
 
     @property
     def lenders(self) -> list[Lender]:
@@ -275,13 +275,13 @@ class Driver:
         over. Whether it has."""
         channel = self._lines.get(slot)
         assert channel is not None
-        watch = Watch()
-        watch.add(channel.fileno(), lambda: None)
+        loop = PollLoop()
+        loop.add(channel.fileno(), lambda: None)
         for fd in self._workers.news_fds():
-            watch.add(fd, lambda: None)
+            loop.add(fd, lambda: None)
         has_left = False
         try:
-            while channel.receive_nowait() is not None or watch.poll(deadline.left_s()):
+            while channel.receive_nowait() is not None or loop.poll(deadline.left_s()):
                 if self._workers.wait_exit(slot, Deadline(0)) is not None:
                     has_left = True  # what it started may hold its socket
                     break
@@ -314,9 +314,9 @@ class Driver:
         left_s, silent_s = deadline.left_s(), self._helpers.silent_s
         is_to_end_silence = silent_s is not None and (left_s is None or silent_s <= left_s)
         began_s = now_s()
-        ready = self._lines.watch.poll(silent_s if is_to_end_silence else left_s)
+        ready = self._lines.loop.poll(silent_s if is_to_end_silence else left_s)
         self._inbox.is_awaiting = now_s() - began_s > HERE_S
-        self._lines.watch.call(ready)
+        self._lines.loop.call(ready)
         self._inbox.is_awaiting = False
         for ended in self._workers.take_ended():
             self._lose_ended(ended)
@@ -337,9 +337,9 @@ class Driver:
         """Those descriptors that may still have news, and no others."""
         fds = self._workers.news_fds()
         for fd in self._news_fds - fds:
-            self._lines.watch.remove(fd)
+            self._lines.loop.remove(fd)
         for fd in fds - self._news_fds:
-            self._lines.watch.add(fd, self._hear_news)
+            self._lines.loop.add(fd, self._hear_news)
         self._news_fds = fds
 
     def _hear_news(self) -> None:

@@ -10,13 +10,13 @@ import weakref
 from collections.abc import Callable
 from typing import Protocol
 
-from stoker.wire.slabs import ArenaPool, Lender, Witness
+from stoker.wire.slabs import ArenaPool, ForkedChild, Lender
 
 pool = ArenaPool()  # arenas of loaders that have ended
 also_spare: list[Callable[[], list[Lender]]] = []  # whoever keeps such of another kind
 
 
-class Watched(Protocol):
+class Owner(Protocol):
     """A driver, as seen from here."""
 
     @property
@@ -27,22 +27,22 @@ class Watched(Protocol):
         """Close what a forked child got of it."""
 
 
-_drivers: weakref.WeakSet[Watched] = weakref.WeakSet()
-_forking: list[Witness] = []  # of the fork under way
-_witnesses: list[Witness] = []  # of forks whose processes live
+_drivers: weakref.WeakSet[Owner] = weakref.WeakSet()
+_forking: list[ForkedChild] = []  # of the fork under way
+_children: list[ForkedChild] = []  # of forks whose processes live
 
 
-def watch(driver: Watched) -> None:
+def watch(driver: Owner) -> None:
     _drivers.add(driver)
 
 
-def forget(driver: Watched) -> None:
+def forget(driver: Owner) -> None:
     """It is closed."""
     _drivers.discard(driver)
 
 
-def look_at_witnesses() -> None:
-    _witnesses[:] = [witness for witness in _witnesses if not witness.is_gone()]
+def forget_dead_children() -> None:
+    _children[:] = [child for child in _children if not child.is_gone()]
 
 
 def _lenders() -> list[Lender]:
@@ -52,25 +52,25 @@ def _lenders() -> list[Lender]:
 
 
 def _before_fork() -> None:
-    look_at_witnesses()
+    forget_dead_children()
     if _lenders():
-        _forking.append(Witness())
+        _forking.append(ForkedChild())
 
 
 def _after_fork_in_parent() -> None:
     while _forking:
-        witness = _forking.pop()
-        witness.in_parent()
-        _witnesses.append(witness)
+        child = _forking.pop()
+        child.in_parent()
+        _children.append(child)
         for lender in _lenders():
-            lender.witness(witness)
+            lender.seen_by(child)
 
 
 def _after_fork_in_child() -> None:
-    for witness in (*_forking, *_witnesses):
-        witness.in_child()
+    for child in (*_forking, *_children):
+        child.in_child()
     _forking.clear()
-    _witnesses.clear()
+    _children.clear()
     for driver in tuple(_drivers):
         driver.abandon()
     _drivers.clear()

@@ -163,12 +163,12 @@ class Helpers(Alone):
         self._want(limit, num_local)
         if not self.away.fingerprint:
             return None
-        offered = self.away.num_places, num_local, self.away.crowd(self._there)
+        offered = self.away.capacity, num_local, self.away.crowd(self._there)
         if offered == self._offered:
             return None
         self._offered = offered
-        num_places, _, crowd = offered
-        return Offered(num_places, num_local, self.away.fingerprint, crowd)
+        capacity, _, crowd = offered
+        return Offered(capacity, num_local, self.away.fingerprint, crowd)
 
     def _want(self, limit: int, num_local: int) -> None:
         """Ask for as many hosts as the loop needs."""

@@ -16,15 +16,15 @@ from stoker.loaders.driver.workers import Workers
 from stoker.local.sizing import machine_nbytes
 from stoker.scheduler.events import (
     Arrived,
-    Astray,
     Bounded,
     Ended,
     Event,
     FreeArrived,
-    Greeted,
-    Refused,
-    Saved,
-    Watched,
+    NotIndependent,
+    PointTaken,
+    ReplayDiverged,
+    StateSaved,
+    WorkerReady,
 )
 from stoker.scheduler.tasks.point import SavedPoint
 from stoker.scheduler.tasks.slot import Slot
@@ -95,12 +95,12 @@ class Inbox:
             case Kind.STATE:
                 assert slot.chain is not None
                 self.begun[slot.chain] = header.task_id, bytes(frame.extra)
-            case Kind.REFUSED:
-                return [Refused(slot, header.task_id, bytes(frame.extra).decode())]
-            case Kind.ASTRAY:
-                return [Astray(slot)]
-            case Kind.GREETING:
-                return [Greeted(slot, *pickle.loads(frame.extra))]
+            case Kind.NOT_INDEPENDENT:
+                return [NotIndependent(slot, header.task_id, bytes(frame.extra).decode())]
+            case Kind.DIVERGED:
+                return [ReplayDiverged(slot)]
+            case Kind.READY:
+                return [WorkerReady(slot, *pickle.loads(frame.extra))]
         return []
 
     def _batch(self, slot: Slot, frame: Frame) -> list[Event]:
@@ -123,7 +123,7 @@ class Inbox:
             self.states[header.task_id] = Told(header.chain, told)
         if header.flags & Flag.POINT:
             point = pickle.loads(extra)
-            seen = Saved if isinstance(point, SavedPoint) else Watched
+            seen = StateSaved if isinstance(point, SavedPoint) else PointTaken
             events.append(seen(header.chain, point))
         if nbytes * self._max_held > self._room_nbytes:
             self._max_held = self._room_nbytes // nbytes

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from stoker import descriptors
 from stoker.scheduler.tasks.slot import Slot
 from stoker.wire.channel import Channel
-from stoker.wire.watch import Watch
+from stoker.wire.poll_loop import PollLoop
 
 
 class Lines:
     def __init__(self, on_news: Callable[[Slot], None]) -> None:
-        """on_news: called in `watch` where a slot's worker has said something, or is gone."""
-        self.watch = Watch()
+        """on_news: called in `loop` where a slot's worker has said something, or is gone."""
+        self.loop = PollLoop()
         self._on_news = on_news
         self._channels: dict[Slot, Channel] = {}
         self._unsent: set[Channel] = set()
@@ -31,7 +31,7 @@ class Lines:
 
     def add(self, slot: Slot, sock: socket.socket) -> None:
         channel = self._channels[slot] = Channel(descriptors.kept(sock))
-        self.watch.add(channel.fileno(), functools.partial(self._on_news, slot))
+        self.loop.add(channel.fileno(), functools.partial(self._on_news, slot))
 
     def say(self, slot: Slot, *parts: bytes | memoryview) -> None:
         """Never waits. To a worker that is being lost nothing: the loss says it again."""
@@ -41,7 +41,7 @@ class Lines:
         channel.send(*parts)
         if channel.has_unsent and channel not in self._unsent:
             self._unsent.add(channel)
-            self.watch.look_for_room([channel])
+            self.loop.look_for_room([channel])
 
     def send_rest(self) -> None:
         """Of what could not be sent as much as there is room for now."""
@@ -49,7 +49,7 @@ class Lines:
             return
         for channel in self._unsent:
             channel.flush()
-        self.watch.look_for_room(self._unsent)
+        self.loop.look_for_room(self._unsent)
         self._unsent = {channel for channel in self._unsent if channel.has_unsent}
 
     def finish(self) -> None:
@@ -60,7 +60,7 @@ class Lines:
     def hang_up(self, slot: Slot) -> None:
         channel = self._channels.pop(slot)
         self._unsent.discard(channel)
-        self.watch.remove(channel.fileno())
+        self.loop.remove(channel.fileno())
         channel.close()
 
     def abandon(self) -> None:

@@ -6,7 +6,7 @@ Owner: the thread that iterates.
 from collections.abc import Collection, Iterable, Sequence
 
 from stoker.loaders.driver import forks
-from stoker.scheduler.tasks.slot import WITNESS, Slot
+from stoker.scheduler.tasks.slot import FINGERPRINT, Slot
 from stoker.wire.marks import Marks
 from stoker.wire.slabs import Arena, Lender
 
@@ -17,7 +17,7 @@ class Memory:
         self.lenders: dict[Slot, Lender | None] = {
             slot: forks.pool.take(arena_nbytes, can_travel) for slot in slots
         }  # a slot without one: the system refuses to map more
-        self._places = {slot: place for place, slot in enumerate((*slots, WITNESS))}
+        self._places = {slot: place for place, slot in enumerate((*slots, FINGERPRINT))}
         self._marks = Marks(len(self._places), can_travel)
 
     def of(self, slot: Slot) -> tuple[Arena | None, tuple[Marks, int]]:

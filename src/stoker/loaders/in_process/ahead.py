@@ -23,13 +23,13 @@ from stoker.scheduler.events import (
     Event,
     FreeArrived,
     GiveUp,
-    Greeted,
     Kill,
     Late,
     Lost,
+    NotIndependent,
     Offered,
-    Refused,
     Start,
+    WorkerReady,
 )
 from stoker.scheduler.free import FreeTasks
 from stoker.scheduler.tasks.plan import Task
@@ -110,19 +110,19 @@ class Ahead:
                 if self._tasks.answered(slot, task_id):
                     self.reorder.hold(task_id, batch)
                 return []
-            case Refused(slot, task_id, why):
+            case NotIndependent(slot, task_id, why):
                 return self._refused(slot, task_id, why)
             case Lost(slot, how, was_given_back):
                 self.num_lost += not was_given_back
                 return self._lost(slot, how)
-            case Offered(num_places, num_local, _, crowd):
-                return self._offered(num_places, num_local, crowd)
+            case Offered(capacity, num_local, _, crowd):
+                return self._offered(capacity, num_local, crowd)
             case Late(slot, task_id):
                 return self._late(slot, task_id)
             case Bounded(max_held):
                 self.max_held = min(self.max_held, max_held)
                 return []
-            case Greeted():
+            case WorkerReady():
                 return []
             case Closed():
                 self._is_closed = True
@@ -167,7 +167,7 @@ class Ahead:
             return self._keep_here(f"{DIED} there") + self._ask_again(orphans)
         return self._ask_again(orphans)
 
-    def _offered(self, num_places: int, num_local: int, crowd: tuple[Slot, ...]) -> list[Action]:
+    def _offered(self, capacity: int, num_local: int, crowd: tuple[Slot, ...]) -> list[Action]:
         """A worker for each place; those that share one go where there is another."""
         self._num_local = num_local
         if self.is_sequence or self.why_not_away or self._why_over:
@@ -176,7 +176,7 @@ class Ahead:
         away = {slot for slot in self._tasks.on if _is_away(slot)}
         slots = (Slot(Role.REMOTE, index) for index in itertools.count())
         unused = (slot for slot in slots if slot not in away)
-        for slot in itertools.islice(unused, max(num_places - len(away), 0)):
+        for slot in itertools.islice(unused, max(capacity - len(away), 0)):
             self._tasks.on[slot] = {}
             actions.append(Start(slot, away=True))
         return actions

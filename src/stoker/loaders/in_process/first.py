@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Decision:
     """What became of a loader. why_here: why this process makes its batches; "" if others do.
 
     gain: how many times as fast workers would make the loop; None where that was not measured.
@@ -40,16 +40,16 @@ class Verdict:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InProcessOptions:
     """num_slots, num_cores: of this machine; fleet: other machines, which may help, as so many
-    slots as `num_places`; tell: called when it is known what becomes of the loader; digest: of a
+    slots as `capacity`; tell: called when it is known what becomes of the loader; digest: of a
     batch; ended: with what will be usual."""
 
     num_slots: int
     num_cores: int
     fleet: "Fleet | None"
-    num_places: int
+    capacity: int
     may_hedge: bool
     arena_nbytes: int
-    tell: Callable[[Verdict], None]
+    tell: Callable[[Decision], None]
     digest: Callable[[Any], str]
     usual: Usual | None
     ended: Callable[[Usual], None]
@@ -126,7 +126,7 @@ class FirstBatches(_SingleProcessDataLoaderIter):
             if speak.raised_by_handler(error):
                 raise
             with contextlib.suppress(Exception):  # to tell it may be what fails
-                self._options.tell(Verdict(in_words(error), is_failure=True))
+                self._options.tell(Decision(in_words(error), is_failure=True))
 
     def _stays_if_short(self) -> bool:
         is_short = self._fetch_s < SHORT_BATCH_S
@@ -136,7 +136,7 @@ class FirstBatches(_SingleProcessDataLoaderIter):
 
     def _at_best(self) -> Evidence:
         """The evidence as it would be if nothing moved or was drawn, and a look cost nothing."""
-        num_places = self._options.num_places
+        capacity = self._options.capacity
         return Evidence(
             fetch_s=self._fetch_s,
             step_s=self._step_s,
@@ -146,8 +146,8 @@ class FirstBatches(_SingleProcessDataLoaderIter):
             samples_draw=False,
             loop_draws=False,
             num_left=self._num_left(),
-            num_slots=self._options.num_slots + num_places,
-            num_cores=self._options.num_cores + num_places,
+            num_slots=self._options.num_slots + capacity,
+            num_cores=self._options.num_cores + capacity,
         )
 
     def _look_closer(self) -> None:
@@ -187,7 +187,7 @@ class FirstBatches(_SingleProcessDataLoaderIter):
         """Go on as torch from here. Tells what workers would gain, if that was measured."""
         slots = self._options.num_slots
         gains = None if step_s is None else gain(self._fetch_s, step_s, slots, slots)
-        self._options.tell(Verdict(why, gains))
+        self._options.tell(Decision(why, gains))
         self._step = FirstBatches._here
 
     def _here(self) -> Any:

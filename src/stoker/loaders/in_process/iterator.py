@@ -32,7 +32,7 @@ from stoker.loaders.at_exit import LEAVE_S, close_at_exit, forget
 from stoker.loaders.driver import TIMED_OUT, Died, Driver, Failed
 from stoker.loaders.in_process.ahead import Ahead
 from stoker.loaders.in_process.evidence import TOO_LITTLE, Evidence, Usual
-from stoker.loaders.in_process.first import FirstBatches, Verdict
+from stoker.loaders.in_process.first import Decision, FirstBatches
 from stoker.loaders.in_process.stand_in import StandIn, watch_all
 from stoker.local.sizing import why_no_second_copy
 from stoker.scheduler.tasks.plan import may_run_ahead
@@ -141,7 +141,7 @@ class InProcessIterator(FirstBatches):
         return self._pinned(batch)
 
     def _evidence(self, look: _Look, again: _Look, loop_draws: bool) -> Evidence:
-        num_places = 0 if self._draws else self._options.num_places
+        capacity = 0 if self._draws else self._options.capacity
         return Evidence(
             fetch_s=self._fetch_s,
             step_s=self._step_s,
@@ -151,8 +151,8 @@ class InProcessIterator(FirstBatches):
             samples_draw=self._draws,
             loop_draws=loop_draws,
             num_left=self._num_left(),
-            num_slots=self._options.num_slots + num_places,
-            num_cores=self._options.num_cores + num_places,
+            num_slots=self._options.num_slots + capacity,
+            num_cores=self._options.num_cores + capacity,
         )
 
     def _surprise(self, batch: Any) -> str:
@@ -217,7 +217,7 @@ class InProcessIterator(FirstBatches):
         except OSError as error:
             return f"no process can be started: {error}"
         close_at_exit(self)
-        self._options.tell(Verdict(""))
+        self._options.tell(Decision(""))
         self._send(index, generators, must_audit=True)
         self._fill()
         return ""

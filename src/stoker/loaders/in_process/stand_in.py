@@ -84,7 +84,7 @@ class StandIn(Worker):
             restore_generators(after)
         if why:
             words = why.encode()
-            head = pack(Kind.REFUSED, task_id=header.task_id, extra_nbytes=len(words))
+            head = pack(Kind.NOT_INDEPENDENT, task_id=header.task_id, extra_nbytes=len(words))
             self._channel.send(head, words)
         else:
             told = after if after != before else None

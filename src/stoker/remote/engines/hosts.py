@@ -15,7 +15,7 @@ UNREACHABLE = 69  # a host's exit code: nobody answers where it was told to dial
 
 
 @dataclass(slots=True)
-class Brake:
+class Backoff:
     """Of one host: how long its next start waits. One that ends at once is started ever less often."""
 
     _next_s: float = AGAIN_S

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stoker.clock import Deadline, now_s
-from stoker.remote.engines.hosts import Bounds, Brake, to_give_back
+from stoker.remote.engines.hosts import Backoff, Bounds, to_give_back
 
 CODE_FOLDER = "STOKER_CODE_FOLDER"  # a host's variable: where the script's modules are
 LEAVE_S = 5.0  # what a host that is given back may take to end
@@ -27,7 +27,7 @@ HOST = ("-P", "-m", "stoker.remote.host.host")  # -P: what lies in its working f
 class _Place:
     """One host's. process: None between its end and its next start, which is at `due_s`."""
 
-    brake: Brake = field(default_factory=Brake)
+    backoff: Backoff = field(default_factory=Backoff)
     process: "subprocess.Popen[bytes] | None" = None
     started_s: float = 0.0
     due_s: float = 0.0
@@ -99,7 +99,7 @@ class Processes:
             try:
                 place.process = self._start_one(way, number)
             except OSError as error:
-                place.due_s = now_s() + place.brake.ended(0.0)
+                place.due_s = now_s() + place.backoff.ended(0.0)
                 if str(error) not in self._told:
                     self._told.add(str(error))
                     tell(f"a worker cannot be started, and is tried again: {error}")
@@ -130,7 +130,7 @@ class Processes:
         was_killed = place.process.wait() < 0
         place.process = None
         now = now_s()
-        place.due_s = now + place.brake.ended(now - place.started_s, was_killed)
+        place.due_s = now + place.backoff.ended(now - place.started_s, was_killed)
 
     def _wait_ms(self) -> int | None:
         """Until the next host is due, or one that should have left has not; None: for ever."""

@@ -26,8 +26,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from stoker.clock import now_s
 from stoker.remote.engines.hosts import (
     UNREACHABLE,
+    Backoff,
     Bounds,
-    Brake,
     Claim,
     beyond,
     cpus_of,
@@ -61,13 +61,13 @@ class HostActor:
         """
         node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         code = str(Path.cwd()) if way["ships_code"] else None
-        brake = Brake()
+        backoff = Backoff()
         while True:
             began_s = now_s()
             with start_host({**way, "node": node, "is_bound": True}, host, code) as process:
                 if (ended := process.wait()) in (0, UNREACHABLE):
                     return ended, node
-            threading.Event().wait(brake.ended(now_s() - began_s, was_killed=ended < 0))
+            threading.Event().wait(backoff.ended(now_s() - began_s, was_killed=ended < 0))
 
 
 @ray.remote(num_cpus=0, max_restarts=-1)
@@ -166,7 +166,7 @@ class _Place:
     """
 
     node: str | None
-    brake: Brake = field(default_factory=Brake)
+    backoff: Backoff = field(default_factory=Backoff)
     actor: Any = None
     where: Any = None
     kept: Any = None
@@ -278,7 +278,7 @@ class RayEngine:
 
     def _ended(self, place: _Place) -> None:
         now = now_s()
-        place.due_s = now + place.brake.ended(now - place.started_s)
+        place.due_s = now + place.backoff.ended(now - place.started_s)
         place.actor = place.where = place.kept = place.at = None
 
     def _may_use(self, nodes: _Nodes) -> tuple[Mapping[str, int], int | None]:

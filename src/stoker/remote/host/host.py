@@ -21,20 +21,20 @@ from stoker.clock import Deadline, now_s
 from stoker.local.sizing import machine_nbytes
 from stoker.local.template import die_with_parent, reap
 from stoker.remote.engines.hosts import UNREACHABLE
-from stoker.remote.host.job_process import Guest, is_stopped, kill
+from stoker.remote.host.job_process import JobProcess, is_stopped, kill
 from stoker.remote.host.node import Needs, Node
 from stoker.remote.net import control
 from stoker.remote.net.auth import Pass, dial, versions
 from stoker.remote.net.link import BEAT_S, LOST_S, Link, Message, Word
 from stoker.remote.net.printed import Flow
-from stoker.remote.net.relay import Outlet
+from stoker.remote.net.relay import HostRelay
 from stoker.remote.net.ship import Manifest
 from stoker.scheduler.tasks.slot import Role, Slot
 from stoker.wire.channel import Channel, ConnectionLost
 from stoker.wire.lossless import Encoder, warm
 from stoker.wire.marks import NOTHING, Marks
+from stoker.wire.poll_loop import PollLoop
 from stoker.wire.slabs import ARENA_NBYTES
-from stoker.wire.watch import Watch
 
 DIAL_S = 10.0
 # A stopped worker is given this long to be continued before it is taken for lost.
@@ -44,14 +44,14 @@ TEXT_NBYTES = 64 << 10  # what a pipe holds
 ROUND_NBYTES = 16 << 20
 
 
-class _Lane:
-    """One worker: its outlet and job, the task that it has begun, and since when it is stopped."""
+class _Worker:
+    """One worker: its relay and job, the task that it has begun, and since when it is stopped."""
 
-    def __init__(self, outlet: Outlet, job: int, marks: Marks) -> None:
-        self.outlet = outlet
+    def __init__(self, relay: HostRelay, job: int, marks: Marks) -> None:
+        self.relay = relay
         self.job = job
         self.marks = marks
-        self.slot = Slot(Role.REMOTE, outlet.lane)  # to the template
+        self.slot = Slot(Role.REMOTE, relay.lane)  # to the template
         self.pid = 0
         self.stopped_s: float | None = None
         self.is_leaving = False  # its socket has ended, and how it ended is not known yet
@@ -77,17 +77,17 @@ class Host:
         self._encoder = encoder
         self._may_code = False  # before the trainer can decode, it would wait for its compiler
         self._manifests: dict[int, Manifest] = {}
-        self._guests: dict[int, Guest] = {}
+        self._job_processes: dict[int, JobProcess] = {}
         self._is_ready: set[int] = set()
-        self._lanes: dict[int, _Lane] = {}
-        self._watch = Watch()
+        self._workers: dict[int, _Worker] = {}
+        self._loop = PollLoop()
         self._heard_s = self._spoke_s = now_s()
         self._num_heard_nbytes = 0
         self._has_unread = False
         self._printed: dict[int, tuple[int, int]] = {}  # pipes: of which job, and where they lead
         self._flow = Flow(self._tell_printed, node)
         self._node = make_node(
-            Needs(self._watch.add, self._watch.remove, self._ask, self._begin, self._refuse)
+            Needs(self._loop.add, self._loop.remove, self._ask, self._begin, self._refuse)
         )
         os.register_at_fork(after_in_child=self._abandon)
 
@@ -95,8 +95,8 @@ class Host:
         """In a job's process: the trainer must see this host end even while that one lives."""
         self._link.close()
         self._node.abandon()
-        for lane in self._lanes.values():
-            lane.outlet.channel.close()
+        for worker in self._workers.values():
+            worker.relay.channel.close()
         for fd in self._printed:
             with contextlib.suppress(OSError):  # a fork of a fork
                 os.close(fd)
@@ -110,12 +110,12 @@ class Host:
 
         parent: file descriptor that ends with whoever started this host, or gives it back.
         """
-        self._watch.add(self._link.fileno(), self._hear)
-        self._watch.add(parent, self._leave)
+        self._loop.add(self._link.fileno(), self._hear)
+        self._loop.add(parent, self._leave)
         try:
             while now_s() - self._heard_s < LOST_S:
-                self._watch.look_for_room([self._link, *self._channels()])
-                self._watch.wait(0 if self._has_unread else BEAT_S / 2)
+                self._loop.look_for_room([self._link, *self._channels()])
+                self._loop.wait(0 if self._has_unread else BEAT_S / 2)
                 if self._has_unread:  # TLS may hold it: nothing is left in the socket
                     self._hear()
                 self._look_around()
@@ -124,37 +124,37 @@ class Host:
         except ConnectionLost:
             return 1
         finally:
-            for guest in self._guests.values():
-                guest.close()
+            for job_process in self._job_processes.values():
+                job_process.close()
         return 1
 
     def _channels(self) -> list[Channel]:
-        return [lane.outlet.channel for lane in self._lanes.values() if not lane.is_leaving]
+        return [worker.relay.channel for worker in self._workers.values() if not worker.is_leaving]
 
     def _leave(self) -> None:
         raise _Leave
 
-    def _say(self, word: Word, lane: int, head: bytes = b"") -> None:
+    def _say(self, word: Word, worker: int, head: bytes = b"") -> None:
         self._spoke_s = now_s()
-        self._link.send(word, lane, head)
+        self._link.send(word, worker, head)
 
     def _look_around(self) -> None:
         """What nobody tells: the time, and workers that were stopped."""
         self._link.flush()
         reap()
-        self._node.look_around()
+        self._node.check_timeouts()
         now = now_s()
         if now - self._spoke_s < BEAT_S:
             return
         self._say(Word.BEAT, 0)
-        self._flow.look_around()
-        for lane in self._lanes.values():
-            if not lane.pid or not is_stopped(lane.pid):
-                lane.stopped_s = None
-            elif lane.stopped_s is None:
-                lane.stopped_s = now
-            elif now - lane.stopped_s > STOPPED_S:
-                kill(lane.pid)
+        self._flow.check_timeouts()
+        for worker in self._workers.values():
+            if not worker.pid or not is_stopped(worker.pid):
+                worker.stopped_s = None
+            elif worker.stopped_s is None:
+                worker.stopped_s = now
+            elif now - worker.stopped_s > STOPPED_S:
+                kill(worker.pid)
 
     # -- what the trainer says -------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class Host:
             self._num_heard_nbytes, self._heard_s = self._link.num_received_nbytes, now_s()
 
     def _obey(self, message: Message) -> None:
-        lane = self._lanes.get(message.lane)
+        worker = self._workers.get(message.lane)
         match message.kind:
             case Word.JOB:
                 manifest = self._manifests[message.lane] = Manifest.from_json(bytes(message.head))
@@ -183,16 +183,18 @@ class Host:
                 self._forget(message.lane)
             case Word.START:
                 self._start(message.lane, control.decode(message.head))
-            case Word.FRAME if lane is not None and not lane.is_leaving:
-                lane.outlet.deliver(message)
-            case Word.HANG_UP if lane is not None and not lane.is_leaving:
-                lane.outlet.channel.finish()
-            case Word.SIGNAL if lane is not None:
-                self._guests[lane.job].template.signal(lane.slot, int(bytes(message.head)))
+            case Word.FRAME if worker is not None and not worker.is_leaving:
+                worker.relay.deliver(message)
+            case Word.HANG_UP if worker is not None and not worker.is_leaving:
+                worker.relay.channel.finish()
+            case Word.SIGNAL if worker is not None:
+                self._job_processes[worker.job].template.signal(
+                    worker.slot, int(bytes(message.head))
+                )
             case Word.DECODES:
                 self._may_code = True
-                for each in self._lanes.values():
-                    each.outlet.encoder = self._encoder
+                for each in self._workers.values():
+                    each.relay.encoder = self._encoder
 
     def _ask(self, number: int, digests: list[str]) -> None:
         self._say(Word.WANT, number, control.encode(control.Digests(digests)))
@@ -209,17 +211,19 @@ class Host:
             return pieces
 
         try:
-            guest = Guest(self._manifests[number], take, self._arena_nbytes)
+            job_process = JobProcess(self._manifests[number], take, self._arena_nbytes)
         except OSError as error:  # no process can be forked
             self._refuse(number, str(error))
             return
-        self._guests[number] = guest
-        for fd, where in guest.printed_fds.items():
+        self._job_processes[number] = job_process
+        for fd, where in job_process.printed_fds.items():
             os.set_blocking(fd, False)
             self._printed[fd] = number, where
-            self._watch.add(fd, functools.partial(self._hear_printed, fd))
-        self._watch.add(guest.fileno(), functools.partial(self._told, number))
-        self._watch.add(guest.template.fileno(), functools.partial(self._hear_template, number))
+            self._loop.add(fd, functools.partial(self._hear_printed, fd))
+        self._loop.add(job_process.fileno(), functools.partial(self._told, number))
+        self._loop.add(
+            job_process.template.fileno(), functools.partial(self._hear_template, number)
+        )
 
     def _hear_printed(self, fd: int) -> None:
         """What a job's processes have printed so far: no more than the pipe holds."""
@@ -231,7 +235,7 @@ class Host:
             _, where = self._printed[fd]
             self._flow.take(where, text)
             return
-        self._watch.remove(fd)
+        self._loop.remove(fd)
         os.close(fd)
         del self._printed[fd]
 
@@ -240,9 +244,9 @@ class Host:
 
     def _told(self, number: int) -> None:
         """A job's process has unpacked it, or could not."""
-        guest = self._guests[number]
-        self._watch.remove(guest.fileno())
-        why = guest.wait_ready()
+        job_process = self._job_processes[number]
+        self._loop.remove(job_process.fileno())
+        why = job_process.wait_ready()
         if why:
             self._refuse(number, why)
         else:
@@ -250,16 +254,16 @@ class Host:
 
     def _forget(self, number: int) -> None:
         self._manifests.pop(number, None)
-        guest = self._guests.pop(number, None)
-        if guest is not None:
-            if guest.fileno() in self._watch:
-                self._watch.remove(guest.fileno())
-            if guest.template.fileno() in self._watch:
-                self._watch.remove(guest.template.fileno())
-            guest.close()
-        for lane in [lane for lane in self._lanes.values() if lane.job == number]:
-            self._hang_up(lane)
-            del self._lanes[lane.outlet.lane]
+        job_process = self._job_processes.pop(number, None)
+        if job_process is not None:
+            if job_process.fileno() in self._loop:
+                self._loop.remove(job_process.fileno())
+            if job_process.template.fileno() in self._loop:
+                self._loop.remove(job_process.template.fileno())
+            job_process.close()
+        for worker in [worker for worker in self._workers.values() if worker.job == number]:
+            self._hang_up(worker)
+            del self._workers[worker.relay.lane]
         self._node.forget(number)
 
     # -- workers ---------------------------------------------------------------------------------
@@ -267,57 +271,59 @@ class Host:
     def _start(self, number: int, begin: control.Message) -> None:
         if not isinstance(begin, control.Begin):
             raise TypeError(begin)
-        guest = self._guests.get(begin.job)
-        if guest is None:
+        job_process = self._job_processes.get(begin.job)
+        if job_process is None:
             self._tell_end(number, -1, 1, NOTHING)
             return
         try:
-            channel, arena, marks = guest.start(Slot(Role.REMOTE, number), begin.slot)
+            channel, arena, marks = job_process.start(Slot(Role.REMOTE, number), begin.slot)
         except OSError:  # no memory, or no file descriptors
             self._tell_end(number, -1, 1, NOTHING)
             return
         encoder = self._encoder if self._may_code else None
-        outlet = Outlet(number, channel, arena, self._link, encoder)
-        lane = self._lanes[number] = _Lane(outlet, begin.job, marks)
-        self._watch.add(channel.fileno(), functools.partial(self._pump, lane))
+        relay = HostRelay(number, channel, arena, self._link, encoder)
+        worker = self._workers[number] = _Worker(relay, begin.job, marks)
+        self._loop.add(channel.fileno(), functools.partial(self._pump, worker))
 
     def _tell_end(self, number: int, pid: int, code: int, begun: int) -> None:
         self._say(Word.ENDED, number, control.encode(control.Exited(pid, code, begun)))
 
-    def _pump(self, lane: _Lane) -> None:
-        for fd in [fd for fd, (job, _) in self._printed.items() if job == lane.job]:
+    def _pump(self, worker: _Worker) -> None:
+        for fd in [fd for fd, (job, _) in self._printed.items() if job == worker.job]:
             self._hear_printed(fd)  # before the batch that it belongs to
         try:
-            lane.outlet.pump()
-            lane.outlet.channel.flush()
+            worker.relay.pump()
+            worker.relay.channel.flush()
         except ConnectionLost:
-            self._hang_up(lane)
-            self._hear_template(lane.job)
+            self._hang_up(worker)
+            self._hear_template(worker.job)
 
     def _hear_template(self, job: int) -> None:
         """Workers that have begun, how those ended whose sockets have, and the job's own end."""
-        template = self._guests[job].template
+        template = self._job_processes[job].template
         fd = template.fileno()
         is_gone = template.wait_gone(Deadline(0))
-        for lane in [lane for lane in self._lanes.values() if lane.job == job]:
-            if not lane.pid:
-                lane.pid = template.wait_pid(lane.slot, Deadline(0)) or 0
-                if lane.pid:
-                    self._say(Word.STARTED, lane.outlet.lane, str(lane.pid).encode())
-            how = template.wait_exit(lane.slot, Deadline(0)) if lane.is_leaving else None
-            if how is not None or (lane.is_leaving and is_gone):
-                pid, code = (how.pid, how.code) if how is not None else (lane.pid, -signal.SIGKILL)
-                self._tell_end(lane.outlet.lane, pid, code, lane.marks.begun(0))
-                del self._lanes[lane.outlet.lane]
-        if is_gone and fd in self._watch:
-            self._watch.remove(fd)
+        for worker in [worker for worker in self._workers.values() if worker.job == job]:
+            if not worker.pid:
+                worker.pid = template.wait_pid(worker.slot, Deadline(0)) or 0
+                if worker.pid:
+                    self._say(Word.STARTED, worker.relay.lane, str(worker.pid).encode())
+            how = template.wait_exit(worker.slot, Deadline(0)) if worker.is_leaving else None
+            if how is not None or (worker.is_leaving and is_gone):
+                pid, code = (
+                    (how.pid, how.code) if how is not None else (worker.pid, -signal.SIGKILL)
+                )
+                self._tell_end(worker.relay.lane, pid, code, worker.marks.begun(0))
+                del self._workers[worker.relay.lane]
+        if is_gone and fd in self._loop:
+            self._loop.remove(fd)
             self._say(Word.CANNOT, job, b"its process has ended")
 
-    def _hang_up(self, lane: _Lane) -> None:
-        if not lane.is_leaving:
-            lane.is_leaving = True
-            self._watch.remove(lane.outlet.channel.fileno())
-            lane.outlet.channel.close()
+    def _hang_up(self, worker: _Worker) -> None:
+        if not worker.is_leaving:
+            worker.is_leaving = True
+            self._loop.remove(worker.relay.channel.fileno())
+            worker.relay.channel.close()
 
 
 def run() -> int:

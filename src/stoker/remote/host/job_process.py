@@ -35,7 +35,7 @@ Take = Callable[[], list[memoryview]]
 """The job's parts, as memory of the process that calls it. Raises OSError."""
 
 
-class Guest:
+class JobProcess:
     """The host's handle on one job. `fileno` is readable when there is news: see `wait_ready`."""
 
     def __init__(self, manifest: Manifest, take: Take, arena_nbytes: int) -> None:

@@ -222,7 +222,7 @@ class Node:
         self._keeper, self._heard_s = sock, now_s()
         self._needs.watch(sock.fileno(), self._hear_keeper)
 
-    def look_around(self) -> None:
+    def check_timeouts(self) -> None:
         """What nobody tells: the time."""
         now = now_s()
         if self._is_seeking:

@@ -35,12 +35,12 @@ class Open(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Start a worker. life: counts the workers of its slot; arena: a number of the trainer's.
+    """Start a worker. generation: counts the workers of its slot; arena: a number of the trainer's.
     Two descriptors come along: of the worker's socket and of the arena."""
 
     job: int
     slot: Slot
-    life: int
+    generation: int
     arena: int
     arena_nbytes: int
 
@@ -48,7 +48,7 @@ class Start(NamedTuple):
 class Signal(NamedTuple):
     job: int
     slot: Slot
-    life: int
+    generation: int
     signum: int
 
 
@@ -84,17 +84,17 @@ class Packed(NamedTuple):
     fingerprint: str
 
 
-class Places(NamedTuple):
+class Capacity(NamedTuple):
     """So many hosts have unpacked the job."""
 
     job: int
-    num_places: int
+    capacity: int
 
 
 class Started(NamedTuple):
     job: int
     slot: Slot
-    life: int
+    generation: int
     pid: int
     node: str
     host: str
@@ -106,7 +106,7 @@ class Ended(NamedTuple):
 
     job: int
     slot: Slot
-    life: int
+    generation: int
     pid: int
     code: int | None = None
     cause: Cause = Cause.OWN_END
@@ -180,7 +180,7 @@ Message = (
     | Want
     | Beat
     | Packed
-    | Places
+    | Capacity
     | Started
     | Ended
     | Joined

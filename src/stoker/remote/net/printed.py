@@ -67,7 +67,7 @@ class Flow:
         if self._bounded.takes(number, text):
             self._send(number, text, lambda: self._bounded.went(number, text))
 
-    def look_around(self) -> None:
+    def check_timeouts(self) -> None:
         note = self._bounded.take_note()
         if note:
             self.take(STDERR, note)
@@ -96,7 +96,7 @@ class Printer:
             threading.Thread(target=self._write_all, args=(number,), daemon=True).start()
         self._queues[number].put(text)
 
-    def look_around(self) -> None:
+    def check_timeouts(self) -> None:
         with self._changed:
             note = self._bounded.take_note()
         if note:

@@ -1,6 +1,6 @@
 """One chain's frames between two arenas: from the worker's on its host to the trainer's.
 
-    worker --unix--> Outlet --link--> Inlet --unix--> trainer
+    worker --unix--> HostRelay --link--> TrainerRelay --unix--> trainer
 
 Promise: trainer and worker speak as if they shared an arena; neither knows that they do not. A
 large part is read where collate wrote it and received where the trainer will show it; in between
@@ -51,7 +51,7 @@ class _Part(NamedTuple):
     raw_nbytes: int
 
 
-class Outlet:
+class HostRelay:
     """The worker's side: `pump` when its socket is readable, `deliver` what the link brings.
 
     encoder: of the link; None: parts travel as they are. May be set later.
@@ -138,7 +138,7 @@ class _Place(NamedTuple):
     shape: Shape | None
 
 
-class Inlet:
+class TrainerRelay:
     """The trainer's side: `pump` when its socket is readable; `room`, then `deliver` what comes."""
 
     def __init__(self, lane: int, channel: Channel, arena: Arena | None, link: Link) -> None:

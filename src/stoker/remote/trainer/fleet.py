@@ -35,7 +35,7 @@ GONE_S = 5.0  # what the receiver may take to end, at exit
 
 
 @dataclass(slots=True)
-class _Life:
+class _Latest:
     """The latest worker of a slot. exit: how it ended, once it has; begun: the task that it was
     making, see `Lost`; arena: what it writes to, until nobody listens to it any more."""
 
@@ -61,25 +61,25 @@ class Away(Cluster):
         self._fleet = fleet
         self._number = number
         self._arena_nbytes = arena_nbytes
-        self._lives: dict[Slot, _Life] = {}
-        self.num_places = 0  # hosts that have unpacked the job
+        self._latest: dict[Slot, _Latest] = {}
+        self.capacity = 0  # hosts that have unpacked the job
         self.fingerprint = b""  # of the job at iter(), once it is packed
         self.cannot: list[str] = []  # why the job is not served, at all or by some hosts
 
     def start(self, slot: Slot, after_s: float = 0.0) -> socket.socket:
         """At once. The socket ends where there is no place for a worker, or no memory here."""
         ours, theirs = socket.socketpair()
-        before = self._lives.get(slot)
-        life = self._lives[slot] = _Life(before.number + 1 if before else 0)
+        before = self._latest.get(slot)
+        latest = self._latest[slot] = _Latest(before.number + 1 if before else 0)
         with theirs:
             try:
-                number, lender = life.arena = self._fleet.take_arena(self._arena_nbytes)
+                number, lender = latest.arena = self._fleet.take_arena(self._arena_nbytes)
             except OSError:
-                self._end(life, Exit(slot, -1, -signal.SIGKILL), Cause.LOST)
+                self._end(latest, Exit(slot, -1, -signal.SIGKILL), Cause.LOST)
                 return ours
             if self._fleet.is_gone:
-                self._end(life, Exit(slot, -1, -signal.SIGKILL), Cause.LOST)
-            start = control.Start(self._number, slot, life.number, number, lender.arena.nbytes)
+                self._end(latest, Exit(slot, -1, -signal.SIGKILL), Cause.LOST)
+            start = control.Start(self._number, slot, latest.number, number, lender.arena.nbytes)
             self._fleet.say(start, [theirs.fileno(), lender.arena.fd])
         return ours
 
@@ -90,23 +90,23 @@ class Away(Cluster):
         return
 
     def signal(self, slot: Slot, signum: int) -> None:
-        if slot in self._lives:
-            life = self._lives[slot].number
-            self._fleet.say(control.Signal(self._number, slot, life, int(signum)))
+        if slot in self._latest:
+            latest = self._latest[slot].number
+            self._fleet.say(control.Signal(self._number, slot, latest, int(signum)))
 
     def wait_pid(self, slot: Slot, deadline: Deadline) -> int | None:
-        life = self._lives.get(slot)
-        if life is None:
+        latest = self._latest.get(slot)
+        if latest is None:
             return None
-        self._fleet.wait(lambda: life.pid is not None or life.exit is not None, deadline)
-        return life.pid
+        self._fleet.wait(lambda: latest.pid is not None or latest.exit is not None, deadline)
+        return latest.pid
 
     def wait_exit(self, slot: Slot, deadline: Deadline) -> Exit | None:
-        life = self._lives.get(slot)
-        if life is None:
+        latest = self._latest.get(slot)
+        if latest is None:
             return None
-        self._fleet.wait(lambda: life.exit is not None, deadline)
-        return life.exit
+        self._fleet.wait(lambda: latest.exit is not None, deadline)
+        return latest.exit
 
     def news_fds(self) -> set[int]:
         return set() if self._fleet.is_gone else {self._fleet.fileno()}
@@ -124,80 +124,80 @@ class Away(Cluster):
     def close(self, grace_s: float) -> None:
         """At once: nobody hears how the workers end. To whoever asks, they have."""
         self._fleet.close_job(self._number)
-        for slot, life in self._lives.items():
-            if life.exit is None:
-                self._end(life, Exit(slot, life.pid or -1, 0))
+        for slot, latest in self._latest.items():
+            if latest.exit is None:
+                self._end(latest, Exit(slot, latest.pid or -1, 0))
 
     # -- what a Cluster need not tell --------------------------------------------------------------
 
     def lender_of(self, slot: Slot) -> Lender | None:
         """Of the memory that the slot's worker writes to."""
-        life = self._lives.get(slot)
-        return life.arena[1] if life is not None and life.arena is not None else None
+        latest = self._latest.get(slot)
+        return latest.arena[1] if latest is not None and latest.arena is not None else None
 
     @property
     def lenders(self) -> list[Lender]:
         """Of the memory that living workers write to."""
-        return [life.arena[1] for life in self._lives.values() if life.arena is not None]
+        return [latest.arena[1] for latest in self._latest.values() if latest.arena is not None]
 
     def hung_up(self, slot: Slot) -> None:
         """Nobody listens to the slot's worker any more: what it wrote to may be another's."""
-        life = self._lives[slot]
-        if life.arena is not None:
-            self._fleet.give_arena(*life.arena)
-            life.arena = None
+        latest = self._latest[slot]
+        if latest.arena is not None:
+            self._fleet.give_arena(*latest.arena)
+            latest.arena = None
 
     def cause_of_end(self, slot: Slot) -> Cause:
-        return self._lives[slot].cause
+        return self._latest[slot].cause
 
     def begun(self, slot: Slot) -> int | None:
         """The task that a worker that has ended was making; see `Lost`."""
-        return self._lives[slot].begun
+        return self._latest[slot].begun
 
     def crowd(self, slots: Iterable[Slot]) -> tuple[Slot, ...]:
         """Of these slots' workers those that have to move for every place to have as many."""
         on_hosts: dict[str, list[Slot]] = {}
         for slot in sorted(slots):
-            life = self._lives[slot]
-            if life.host and life.exit is None:
-                on_hosts.setdefault(life.host, []).append(slot)
-        num_each = -(-sum(map(len, on_hosts.values())) // max(self.num_places, 1))
+            latest = self._latest[slot]
+            if latest.host and latest.exit is None:
+                on_hosts.setdefault(latest.host, []).append(slot)
+        num_each = -(-sum(map(len, on_hosts.values())) // max(self.capacity, 1))
         return tuple(slot for found in on_hosts.values() for slot in found[num_each:])
 
     def node_of(self, slot: Slot) -> str:
-        return self._lives[slot].node if slot in self._lives else ""
+        return self._latest[slot].node if slot in self._latest else ""
 
     # -- news --------------------------------------------------------------------------------
 
     def take_in(
-        self, news: control.Packed | control.Places | control.Started | control.Ended
+        self, news: control.Packed | control.Capacity | control.Started | control.Ended
     ) -> None:
         match news:
             case control.Packed(_, fingerprint):
                 self.fingerprint = bytes.fromhex(fingerprint)
-            case control.Places(_, num_places):
-                self.num_places = num_places
+            case control.Capacity(_, capacity):
+                self.capacity = capacity
             case control.Started(_, slot, number, pid, node, host):
-                life = self._lives.get(slot)
-                if life is not None and life.number == number:
-                    life.pid, life.node, life.host = pid, node, host
+                latest = self._latest.get(slot)
+                if latest is not None and latest.number == number:
+                    latest.pid, latest.node, latest.host = pid, node, host
             case control.Ended(_, slot, number, pid, code, cause, _, begun):
-                life = self._lives.get(slot)
-                if life is not None and life.number == number:
+                latest = self._latest.get(slot)
+                if latest is not None and latest.number == number:
                     how = Exit(slot, pid, -signal.SIGKILL if code is None else code)
-                    self._end(life, how, cause, begun)
+                    self._end(latest, how, cause, begun)
 
     def receiver_lost(self) -> None:
-        self.num_places = 0
-        for slot, life in self._lives.items():
-            if life.exit is None:
-                self._end(life, Exit(slot, life.pid or -1, -signal.SIGKILL), Cause.LOST)
+        self.capacity = 0
+        for slot, latest in self._latest.items():
+            if latest.exit is None:
+                self._end(latest, Exit(slot, latest.pid or -1, -signal.SIGKILL), Cause.LOST)
 
     @staticmethod
     def _end(
-        life: _Life, how: Exit, cause: Cause = Cause.OWN_END, begun: int | None = None
+        latest: _Latest, how: Exit, cause: Cause = Cause.OWN_END, begun: int | None = None
     ) -> None:
-        life.exit, life.cause, life.begun = how, cause, begun
+        latest.exit, latest.cause, latest.begun = how, cause, begun
 
 
 class Fleet:
@@ -368,7 +368,7 @@ class Fleet:
 
     def _take_in(self, message: control.Message) -> None:
         match message:
-            case control.Packed() | control.Places() | control.Started() | control.Ended():
+            case control.Packed() | control.Capacity() | control.Started() | control.Ended():
                 away = self._jobs.get(message.job)
                 if away is not None:
                     away.take_in(message)

@@ -29,13 +29,13 @@ from stoker.remote.net import control
 from stoker.remote.net.control import MESSAGE_NBYTES, Cause
 from stoker.remote.net.link import BEAT_S, LOST_S, Link, Message, Word
 from stoker.remote.net.printed import STDERR, STDOUT, Printer
-from stoker.remote.net.relay import Inlet
-from stoker.remote.trainer.door import Door
+from stoker.remote.net.relay import TrainerRelay
+from stoker.remote.trainer.listener import Listener
 from stoker.scheduler.tasks.slot import Slot
 from stoker.wire.channel import Channel, ConnectionLost
 from stoker.wire.lossless import warm
+from stoker.wire.poll_loop import PollLoop
 from stoker.wire.slabs import Arena
-from stoker.wire.watch import Watch
 
 IDLE_S = 120.0  # without a batch, after which hosts that the loop asked for are given back
 ANYWHERE = ("0.0.0.0", "::")  # every interface: hosts must be told one
@@ -60,21 +60,21 @@ class _Host:
     node: str
     heard_s: float
     num_heard_nbytes: int = 0
-    lanes: dict[int, "_Lane"] = field(default_factory=dict)
+    workers: dict[int, "_Worker"] = field(default_factory=dict)
     num_batches: int = 0
     num_told: tuple[int, int] = (0, 0)  # batches and bytes, when the run was published last
     is_given_back: bool = False  # the engine ends it, for fewer are wanted
 
 
 @dataclass(eq=False)
-class _Lane:
-    """One worker. life: counts the workers of its slot."""
+class _Worker:
+    """One worker. generation: counts the workers of its slot."""
 
-    inlet: Inlet
+    relay: TrainerRelay
     host: _Host
     job: int
     slot: Slot
-    life: int
+    generation: int
     pid: int = -1
     is_wanted: bool = True  # else the trainer hung up, and only asks how it ends
 
@@ -86,13 +86,13 @@ class Receiver:
         self._control = control
         self._printer = printer
         self._settings = settings
-        self._door = Door(settings, self._post, self._welcome, self._say_note)
+        self._listener = Listener(settings, self._post, self._welcome, self._say_note)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._watch = Watch()
+        self._loop = PollLoop()
         self._hosts: dict[int, _Host] = {}
         self._jobs: dict[int, _Job] = {}
-        self._lanes: dict[int, _Lane] = {}
+        self._workers: dict[int, _Worker] = {}
         self._arenas: dict[int, Arena] = {}
         self._next_lane = 0
         self._spoke_s = self._published_s = now_s()
@@ -115,11 +115,11 @@ class Receiver:
             os._exit(70)
 
     def _serve(self) -> None:
-        self._watch.add(self._control.fileno(), self._hear_trainer)
-        self._watch.add(self._wake_fd, self._hear_threads)
+        self._loop.add(self._control.fileno(), self._hear_trainer)
+        self._loop.add(self._wake_fd, self._hear_threads)
         while True:
             self._send_rest()
-            self._watch.wait(BEAT_S / 2)
+            self._loop.wait(BEAT_S / 2)
             self._look_around()
 
     @property
@@ -136,11 +136,11 @@ class Receiver:
         if self._unsaid:
             self._say_rest()
         ends: list[Any] = [host.link for host in self._hosts.values()]
-        ends += [lane.inlet.channel for lane in self._lanes.values()]
+        ends += [worker.relay.channel for worker in self._workers.values()]
         for end in ends:
             if end.has_unsent:
                 end.flush()
-        self._watch.look_for_room([self, *ends])
+        self._loop.look_for_room([self, *ends])
 
     def _look_around(self) -> None:
         now = now_s()
@@ -151,7 +151,7 @@ class Receiver:
                 self._lose(host, f"it was silent for {LOST_S} s")
         if now - self._spoke_s > BEAT_S:
             self._spoke_s = now
-            self._printer.look_around()
+            self._printer.check_timeouts()
             for host in self._hosts.values():
                 host.link.send(Word.BEAT)
             if not self._unsaid:  # else it hears enough when it listens again
@@ -159,7 +159,7 @@ class Receiver:
             self._publish(now)
             if self._is_full:
                 self._is_full = False
-                self._watch.add(self._door.fileno(), self._accept)
+                self._loop.add(self._listener.fileno(), self._accept)
         if not self._is_idle and now - self._worked_s > IDLE_S:
             self._is_idle = True
             self._want()
@@ -216,8 +216,8 @@ class Receiver:
             engine = make_engine(self._settings, self._note)
             bound = self._settings["bind"] or engine.address_of_trainer()
             dialled = engine.address_of_trainer() if bound in ANYWHERE else bound
-            way = self._door.open(bound, dialled)
-            self._post(lambda: self._watch.add(self._door.fileno(), self._accept))
+            way = self._listener.open(bound, dialled)
+            self._post(lambda: self._loop.add(self._listener.fileno(), self._accept))
             if not dialled.startswith("127."):  # see host.py, `run`
                 threading.Thread(target=self._load_decoders, daemon=True).start()
             self._post(lambda: self._connected(engine))
@@ -244,8 +244,8 @@ class Receiver:
         self._post(lambda: self._say_note(text))
 
     def _accept(self) -> None:
-        if not self._door.accept():  # it would be tried again at once
-            self._watch.remove(self._door.fileno())
+        if not self._listener.accept():  # it would be tried again at once
+            self._loop.remove(self._listener.fileno())
             self._is_full = True
 
     # -- hosts -----------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ class Receiver:
         host = _Host(link, name, node, now_s(), is_given_back=name in self._given_back)
         link.room = lambda message: self._room(host, message)
         self._hosts[link.fileno()] = host
-        self._watch.add(link.fileno(), lambda: self._hear_host(host))
+        self._loop.add(link.fileno(), lambda: self._hear_host(host))
         if self._decodes:
             link.send(Word.DECODES)
         for job in self._jobs.values():
@@ -270,10 +270,10 @@ class Receiver:
             host.link.send(Word.DECODES)
 
     def _room(self, host: _Host, message: Message) -> Any:
-        lane = host.lanes.get(message.lane)
-        if lane is None or not lane.is_wanted or message.kind != Word.FRAME:
+        worker = host.workers.get(message.lane)
+        if worker is None or not worker.is_wanted or message.kind != Word.FRAME:
             return None
-        return lane.inlet.room(message)
+        return worker.relay.room(message)
 
     def _hear_host(self, host: _Host) -> None:
         try:
@@ -285,47 +285,47 @@ class Receiver:
             self._lose(host, f"it said what nobody of ours says: {error!r}")
 
     def _take_in(self, host: _Host, message: Message) -> None:
-        lane, job = host.lanes.get(message.lane), self._jobs.get(message.lane)
+        worker, job = host.workers.get(message.lane), self._jobs.get(message.lane)
         match message.kind:
-            case Word.FRAME if lane is not None and lane.is_wanted:
+            case Word.FRAME if worker is not None and worker.is_wanted:
                 self._has_work()
-                host.num_batches += lane.inlet.deliver(message)
+                host.num_batches += worker.relay.deliver(message)
             case Word.WANT if job is not None:
                 for digest in _digests(message.head):
                     host.link.send(Word.PART, 0, digest.encode(), [job.parts[digest]])
             case Word.READY if job is not None:
                 job.ready.add(host)
-                self._tell_places(job)
+                self._tell_capacity(job)
             case Word.CANNOT if job is not None:
                 if host in job.ready:
                     job.ready.discard(host)
-                    self._tell_places(job)
+                    self._tell_capacity(job)
                 why = bytes(message.head).decode()
                 self._say(control.Cannot(job.number, host.node, why))
-            case Word.STARTED if lane is not None:
-                lane.pid = int(bytes(message.head))
-                who = lane.job, lane.slot, lane.life, lane.pid
+            case Word.STARTED if worker is not None:
+                worker.pid = int(bytes(message.head))
+                who = worker.job, worker.slot, worker.generation, worker.pid
                 self._say(control.Started(*who, host.node, host.name))
             case Word.TEXT:
                 self._printer.print(message.lane, bytes(message.head))
-            case Word.ENDED if lane is not None:
-                self._end(lane, _ended(lane, message.head))
+            case Word.ENDED if worker is not None:
+                self._end(worker, _ended(worker, message.head))
 
     def _lose(self, host: _Host, why: str) -> None:
         self._do_posted()  # the engine may have said just now that it is given back
         if self._hosts.pop(host.link.fileno(), None) is None:
             return
-        self._watch.remove(host.link.fileno())
+        self._loop.remove(host.link.fileno())
         for job in self._jobs.values():
             if host in job.ready:
                 job.ready.discard(host)
-                self._tell_places(job)
+                self._tell_capacity(job)
         cause, why_lost = Cause.LOST, f"{host.node} was lost: {why}"
         if host.is_given_back:
             cause, why_lost = Cause.GIVEN_BACK, "its machine was given back"
-        for lane in tuple(host.lanes.values()):
-            who = lane.job, lane.slot, lane.life, lane.pid
-            self._end(lane, control.Ended(*who, None, cause, why_lost))
+        for worker in tuple(host.workers.values()):
+            who = worker.job, worker.slot, worker.generation, worker.pid
+            self._end(worker, control.Ended(*who, None, cause, why_lost))
         host.link.close()
         why = f"{host.node}: {why}"
         self._say(control.Left(host.name, now_s(), why, is_lost=not host.is_given_back))
@@ -335,22 +335,22 @@ class Receiver:
         for host in self._hosts.values():
             host.is_given_back = host.is_given_back or host.name == name
 
-    def _end(self, lane: _Lane, how: control.Ended) -> None:
+    def _end(self, worker: _Worker, how: control.Ended) -> None:
         """A worker is gone. The trainer hears how before it sees that its socket ended."""
         self._say(how)
-        self._drop(lane)
+        self._drop(worker)
 
-    def _drop(self, lane: _Lane) -> None:
-        self._hang_up(lane)
-        lane.host.lanes.pop(lane.inlet.lane, None)
+    def _drop(self, worker: _Worker) -> None:
+        self._hang_up(worker)
+        worker.host.workers.pop(worker.relay.lane, None)
 
-    def _hang_up(self, lane: _Lane) -> None:
-        if lane.is_wanted:
-            lane.is_wanted = False
-            del self._lanes[lane.inlet.lane]
-            lane.host.link.drop_body(lane.inlet.lane)
-            self._watch.remove(lane.inlet.channel.fileno())
-            lane.inlet.channel.close()
+    def _hang_up(self, worker: _Worker) -> None:
+        if worker.is_wanted:
+            worker.is_wanted = False
+            del self._workers[worker.relay.lane]
+            worker.host.link.drop_body(worker.relay.lane)
+            self._loop.remove(worker.relay.channel.fileno())
+            worker.relay.channel.close()
 
     # -- what the trainer says ---------------------------------------------------------------------
 
@@ -389,8 +389,8 @@ class Receiver:
                 self._open(number, *fds)
             case control.Start():
                 self._start(message, *fds)
-            case control.Signal(number, slot, life, signum):
-                self._signal((number, slot, life), signum)
+            case control.Signal(number, slot, generation, signum):
+                self._signal((number, slot, generation), signum)
             case control.Close(number):
                 self._close(number)
             case control.Drop(arena):
@@ -431,11 +431,11 @@ class Receiver:
             for host in self._hosts.values():
                 host.link.send(Word.JOB, job.number, manifest)
 
-    def _tell_places(self, job: _Job) -> None:
-        self._say(control.Places(job.number, len(job.ready)))
+    def _tell_capacity(self, job: _Job) -> None:
+        self._say(control.Capacity(job.number, len(job.ready)))
 
     def _start(self, start: control.Start, fd: int, arena_fd: int) -> None:
-        number, slot, life = who = start.job, start.slot, start.life
+        number, slot, generation = who = start.job, start.slot, start.generation
         channel = Channel(socket.socket(fileno=fd))
         if start.arena not in self._arenas:
             self._arenas[start.arena] = Arena(start.arena_nbytes, can_travel=True, fd=arena_fd)
@@ -449,38 +449,41 @@ class Receiver:
             channel.close()
             return
         self._next_lane += 1
-        inlet = Inlet(self._next_lane, channel, self._arenas[start.arena], host.link)
-        lane = _Lane(inlet, host, number, slot, life)
-        self._lanes[inlet.lane] = host.lanes[inlet.lane] = lane
-        host.link.send(Word.START, inlet.lane, control.encode(control.Begin(number, slot)))
-        self._watch.add(channel.fileno(), lambda: self._pump(lane))
+        relay = TrainerRelay(self._next_lane, channel, self._arenas[start.arena], host.link)
+        worker = _Worker(relay, host, number, slot, generation)
+        self._workers[relay.lane] = host.workers[relay.lane] = worker
+        host.link.send(Word.START, relay.lane, control.encode(control.Begin(number, slot)))
+        self._loop.add(channel.fileno(), lambda: self._pump(worker))
 
     def _least_busy(self, job: _Job) -> _Host | None:
         """The host with the fewest workers of this job, then of all."""
         return min(
             job.ready,
-            key=lambda h: (sum(lane.job == job.number for lane in h.lanes.values()), len(h.lanes)),
+            key=lambda h: (
+                sum(worker.job == job.number for worker in h.workers.values()),
+                len(h.workers),
+            ),
             default=None,
         )
 
-    def _pump(self, lane: _Lane) -> None:
+    def _pump(self, worker: _Worker) -> None:
         try:
-            lane.inlet.pump()
+            worker.relay.pump()
         except ConnectionLost:  # the trainer hung up: it wants nothing more of this worker
-            lane.host.link.send(Word.HANG_UP, lane.inlet.lane)
-            self._hang_up(lane)
+            worker.host.link.send(Word.HANG_UP, worker.relay.lane)
+            self._hang_up(worker)
 
     def _signal(self, who: tuple[int, Slot, int], signum: int) -> None:
-        """who: job, slot and life of a worker."""
-        for lane in [lane for host in self._hosts.values() for lane in host.lanes.values()]:
-            if (lane.job, lane.slot, lane.life) == who:
-                lane.host.link.send(Word.SIGNAL, lane.inlet.lane, str(signum).encode())
+        """who: job, slot and generation of a worker."""
+        for worker in [worker for host in self._hosts.values() for worker in host.workers.values()]:
+            if (worker.job, worker.slot, worker.generation) == who:
+                worker.host.link.send(Word.SIGNAL, worker.relay.lane, str(signum).encode())
 
     def _close(self, number: int) -> None:
         self._jobs.pop(number, None)
         for host in self._hosts.values():
-            for lane in [lane for lane in host.lanes.values() if lane.job == number]:
-                self._drop(lane)
+            for worker in [worker for worker in host.workers.values() if worker.job == number]:
+                self._drop(worker)
             host.link.send(Word.FORGET, number)
 
 
@@ -491,11 +494,13 @@ def _digests(head: memoryview) -> list[str]:
     return message.of
 
 
-def _ended(lane: _Lane, head: memoryview) -> control.Ended:
+def _ended(worker: _Worker, head: memoryview) -> control.Ended:
     how = control.decode(head)
     if not isinstance(how, control.Exited):
         raise TypeError(how)
-    return control.Ended(lane.job, lane.slot, lane.life, how.pid, how.code, begun=how.begun)
+    return control.Ended(
+        worker.job, worker.slot, worker.generation, how.pid, how.code, begun=how.begun
+    )
 
 
 def _is_open(fd: int) -> bool:

@@ -11,7 +11,6 @@ from stoker.scheduler.events import (
     Action,
     Arrived,
     Ask,
-    Astray,
     Bounded,
     Closed,
     Drawn,
@@ -20,18 +19,19 @@ from stoker.scheduler.events import (
     GiveUp,
     Kill,
     Lost,
+    PointTaken,
+    ReplayDiverged,
     Restarted,
     Resume,
-    Saved,
     Start,
-    Watched,
+    StateSaved,
 )
 from stoker.scheduler.history import Chain, Recovery
 from stoker.scheduler.rules import placement
 from stoker.scheduler.state import Phase, StreamState
 from stoker.scheduler.tasks.plan import Task
 from stoker.scheduler.tasks.reorder import Reorder
-from stoker.scheduler.tasks.slot import WITNESS, Slot
+from stoker.scheduler.tasks.slot import FINGERPRINT, Slot
 
 # In place of an exit: the world changed, and a worker cannot be brought to where it was.
 BEYOND_HELP = "its worker could not be brought back to where it was"
@@ -125,20 +125,20 @@ def ended(s: StreamState, event: Ended) -> list[Action]:
     return [] if s.persistent else [Finish(event.slot)]
 
 
-def watched(s: StreamState, event: Watched) -> list[Action]:
+def point_taken(s: StreamState, event: PointTaken) -> list[Action]:
     """A chain's worker has told its state: what that covers need not be made again."""
     chain, point = s.chains[event.chain], event.point
     chain.keep_point(point, s.fingerprint)
     if chain.is_moving and not chain.num_to_replay():
         return placement.move(s, chain)
     is_long = chain.nbytes > s.limits.long_history_nbytes and s.max_deaths > 1
-    if is_long and not s.has_asked_witness:
-        s.has_asked_witness = True
-        return [Start(WITNESS, must_greet=True)]
+    if is_long and not s.has_asked_fingerprint:
+        s.has_asked_fingerprint = True
+        return [Start(FINGERPRINT, must_report=True)]
     return []
 
 
-def saved(s: StreamState, event: Saved) -> list[Action]:
+def state_saved(s: StreamState, event: StateSaved) -> list[Action]:
     s.chains[event.chain].saved(event.point)
     return []
 
@@ -187,7 +187,7 @@ def lost(s: StreamState, event: Lost) -> list[Action]:
 
 
 def count_loss(s: StreamState, event: Lost) -> None:
-    s.num_lost += event.slot != WITNESS and not event.was_given_back
+    s.num_lost += event.slot != FINGERPRINT and not event.was_given_back
 
 
 def one_of_two_lost(chain: Chain, slot: Slot) -> list[Action]:
@@ -241,7 +241,7 @@ def clean(s: StreamState, chain: Chain) -> list[Action]:
     return actions
 
 
-def astray(s: StreamState, event: Astray) -> list[Action]:
+def replay_diverged(s: StreamState, event: ReplayDiverged) -> list[Action]:
     chain = s.chain_of(event.slot)
     assert chain is not None
     chain.distrust()

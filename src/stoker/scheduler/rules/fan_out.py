@@ -17,27 +17,27 @@ from stoker.scheduler.events import (
     Drawn,
     FreeArrived,
     GiveUp,
-    Greeted,
     Kill,
     Lost,
+    NotIndependent,
     Offered,
-    Refused,
+    PointTaken,
     Start,
-    Watched,
+    WorkerReady,
 )
 from stoker.scheduler.free import FreeTasks
 from stoker.scheduler.history import Where
 from stoker.scheduler.rules import chains, placement
 from stoker.scheduler.state import Phase, StreamState
 from stoker.scheduler.tasks.plan import Task
-from stoker.scheduler.tasks.slot import WITNESS, Role, Slot
+from stoker.scheduler.tasks.slot import FINGERPRINT, Role, Slot
 
 # -- on the way there ------------------------------------------------------------------------------
 
 
-def watched_at_home(s: StreamState, event: Watched) -> list[Action]:
+def point_taken_at_home(s: StreamState, event: PointTaken) -> list[Action]:
     """What a chain shows may be a reason to start further workers."""
-    actions = chains.watched(s, event)
+    actions = chains.point_taken(s, event)
     point = event.point
     if actions or not s.may_be_free:
         return actions
@@ -48,11 +48,11 @@ def watched_at_home(s: StreamState, event: Watched) -> list[Action]:
     s.phase = Phase.ASKED
     s.extras = set(s.local_extras)
     actions = [act for chain in s.chains for act in chain.settle(chain.slot)]
-    actions += [Start(slot, must_greet=True) for slot in sorted(s.extras)]
+    actions += [Start(slot, must_report=True) for slot in sorted(s.extras)]
     return actions + placement.hire(s)
 
 
-def watched(s: StreamState, event: Watched) -> list[Action]:
+def point_taken(s: StreamState, event: PointTaken) -> list[Action]:
     point = event.point
     s.chains[event.chain].keep_point(point, s.fingerprint)
     if point.drew:
@@ -62,7 +62,7 @@ def watched(s: StreamState, event: Watched) -> list[Action]:
     return _try_free(s)
 
 
-def greeted(s: StreamState, event: Greeted) -> list[Action]:
+def worker_ready(s: StreamState, event: WorkerReady) -> list[Action]:
     """A worker has begun: a chain's, the witness, or one of the further workers."""
     slot, fingerprint = event.slot, event.fingerprint
     chain = s.chain_of(slot)
@@ -71,7 +71,7 @@ def greeted(s: StreamState, event: Greeted) -> list[Action]:
         if chain.is_hopeless and actions:
             actions += _ask_again(s, placement.close_free(s, slot))
         return actions
-    if slot == WITNESS:
+    if slot == FINGERPRINT:
         return [Kill(slot), *(_learn(s, fingerprint) if fingerprint else [])]
     if s.phase not in (Phase.ASKED, Phase.FREE):
         return []  # it is being killed
@@ -165,7 +165,7 @@ def offered(s: StreamState, event: Offered) -> list[Action]:
     """Places came or went."""
     if not placement.take_offer(s, event):
         return []
-    actions = [] if s.num_places else [a for c in s.chains for a in placement.wake(s, c)]
+    actions = [] if s.capacity else [a for c in s.chains for a in placement.wake(s, c)]
     return actions + _dismiss(s, s.crowd) + placement.hire(s)
 
 
@@ -173,7 +173,7 @@ def lost(s: StreamState, event: Lost) -> list[Action]:
     """A worker of any kind."""
     chains.count_loss(s, event)
     slot, chain = event.slot, s.chain_of(event.slot)
-    if slot == WITNESS:
+    if slot == FINGERPRINT:
         return []  # then histories stay whole
     if chain is not None and (actions := chains.one_of_two_lost(chain, slot)):
         return actions
@@ -215,7 +215,7 @@ def _chain_lost(s: StreamState, event: Lost) -> list[Action]:
 # -- and back, for good ----------------------------------------------------------------------------
 
 
-def refused(s: StreamState, event: Refused) -> list[Action]:
+def not_independent(s: StreamState, event: NotIndependent) -> list[Action]:
     """A task that does not stand alone."""
     task = s.free.let_go(event.slot, event.task_id)
     if task is None:  # it crossed with the bar, or with a restart that let the task go

@@ -51,4 +51,4 @@ def late_free(s: StreamState, event: Late) -> list[Action]:
 
 
 def _may_hedge(s: StreamState) -> bool:
-    return s.may_hedge and s.num_places > 0
+    return s.may_hedge and s.capacity > 0

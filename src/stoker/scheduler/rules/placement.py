@@ -26,10 +26,10 @@ def offered(s: StreamState, event: Offered) -> list[Action]:
 
 def take_offer(s: StreamState, event: Offered) -> bool:
     """Whether other machines can be used: the job looks the same in every process."""
-    s.num_places, s.num_local, s.crowd = event.num_places, event.num_local, event.crowd
+    s.capacity, s.num_local, s.crowd = event.capacity, event.num_local, event.crowd
     s.fingerprint = s.fingerprint or event.fingerprint
     if s.fingerprint != event.fingerprint:  # seen to differ between forks of one process
-        s.num_places = 0
+        s.capacity = 0
         return False
     for chain in s.chains:
         chain.forget_covered(s.fingerprint)
@@ -59,15 +59,15 @@ def send_away(s: StreamState) -> list[Action]:
 
 def num_to_keep(s: StreamState) -> int:
     """Chains for this machine: its share of all that may work at once."""
-    if not s.num_places or s.num_local is None:
+    if not s.capacity or s.num_local is None:
         return s.num_chains
-    return min(s.num_local, round(s.num_chains * s.num_local / (s.num_local + s.num_places)))
+    return min(s.num_local, round(s.num_chains * s.num_local / (s.num_local + s.capacity)))
 
 
 def move(s: StreamState, chain: Chain) -> list[Action]:
     """To another machine, if there still is one."""
     chain.stay_put()
-    if not s.num_places:
+    if not s.capacity:
         return []
     chain.where = Where.REMOTE
     return [*chain.settle(chain.slot), Kill(chain.slot), *chain.replay(s.seeds)]
@@ -87,9 +87,9 @@ def hire(s: StreamState) -> list[Action]:
     slots = (Slot(Role.REMOTE, index) for index in itertools.count())
     wanted = (slot for slot in slots if slot not in s.extras)
     actions: list[Action] = []
-    for slot in itertools.islice(wanted, max(s.num_places - num_away, 0)):
+    for slot in itertools.islice(wanted, max(s.capacity - num_away, 0)):
         s.extras.add(slot)
-        actions.append(Start(slot, must_greet=True, away=True))
+        actions.append(Start(slot, must_report=True, away=True))
         if s.phase is Phase.FREE:
             s.free.on[slot] = {}
     return actions
@@ -121,7 +121,7 @@ def close_free(s: StreamState, slot: Slot) -> list[Task]:
 def may_sleep(s: StreamState, chain: Chain) -> bool:
     """Whether its tasks are made without a worker of its own, and better so."""
     is_needed = chain.num_owed or not any(slot != chain.slot for slot in s.free.on)
-    has_place = s.num_places > 0 and s.num_chains_here >= num_to_keep(s)
+    has_place = s.capacity > 0 and s.num_chains_here >= num_to_keep(s)
     return s.phase is Phase.FREE and chain.is_away and has_place and not is_needed
 
 
@@ -129,7 +129,7 @@ def wake(s: StreamState, chain: Chain) -> list[Action]:
     """Give a chain that is asleep a worker of its own again."""
     if not chain.is_asleep:
         return []
-    chain.where = Where.REMOTE if s.num_places else Where.HERE
+    chain.where = Where.REMOTE if s.capacity else Where.HERE
     s.num_replayed += chain.num_to_replay()
     if s.phase is Phase.FREE:
         s.free.on[chain.first_slot] = {}
@@ -138,7 +138,7 @@ def wake(s: StreamState, chain: Chain) -> list[Action]:
 
 def slots_for_free_tasks(s: StreamState) -> list[Slot]:
     """Where others help, only some of this machine's."""
-    if not s.num_places or s.num_local is None:
+    if not s.capacity or s.num_local is None:
         return list(s.free.on)
     here = [slot for slot in s.free.on if s.is_here(slot)]
     spared = set(here[s.num_local :])

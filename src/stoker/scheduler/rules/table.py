@@ -10,21 +10,21 @@ from typing import NamedTuple
 from stoker.scheduler.events import (
     Action,
     Arrived,
-    Astray,
     Bounded,
     Closed,
     Drawn,
     Ended,
     Event,
     FreeArrived,
-    Greeted,
     Late,
     Lost,
+    NotIndependent,
     Offered,
-    Refused,
+    PointTaken,
+    ReplayDiverged,
     Restarted,
-    Saved,
-    Watched,
+    StateSaved,
+    WorkerReady,
 )
 from stoker.scheduler.rules import chains, fan_out, hedging, placement
 from stoker.scheduler.state import Phase
@@ -53,15 +53,15 @@ TABLE: dict[Phase, dict[type[Event], Rule]] = {
     HOME: _AT_HOME
     | {
         Ended: Rule(chains.ended),
-        Astray: Rule(chains.astray),
-        Saved: Rule(chains.saved),
-        Watched: Rule(fan_out.watched_at_home, to=(ASKED, BARRED)),
-        Greeted: Rule(fan_out.greeted, to=(BARRED,)),
+        ReplayDiverged: Rule(chains.replay_diverged),
+        StateSaved: Rule(chains.state_saved),
+        PointTaken: Rule(fan_out.point_taken_at_home, to=(ASKED, BARRED)),
+        WorkerReady: Rule(fan_out.worker_ready, to=(BARRED,)),
     },
     ASKED: _AT_HOME
     | {
-        Watched: Rule(fan_out.watched, to=(FREE, BARRED)),
-        Greeted: Rule(fan_out.greeted, to=(FREE, BARRED)),
+        PointTaken: Rule(fan_out.point_taken, to=(FREE, BARRED)),
+        WorkerReady: Rule(fan_out.worker_ready, to=(FREE, BARRED)),
         Lost: Rule(fan_out.lost, to=(BARRED,)),
         Offered: Rule(fan_out.offered),
     },
@@ -70,9 +70,9 @@ TABLE: dict[Phase, dict[type[Event], Rule]] = {
         Drawn: Rule(fan_out.drawn),
         Arrived: Rule(fan_out.arrived_at_home),
         FreeArrived: Rule(fan_out.arrived),
-        Watched: Rule(fan_out.watched, to=(BARRED,)),
-        Greeted: Rule(fan_out.greeted, to=(BARRED,)),
-        Refused: Rule(fan_out.refused, to=(BARRED,)),
+        PointTaken: Rule(fan_out.point_taken, to=(BARRED,)),
+        WorkerReady: Rule(fan_out.worker_ready, to=(BARRED,)),
+        NotIndependent: Rule(fan_out.not_independent, to=(BARRED,)),
         Lost: Rule(fan_out.lost, to=(BARRED,)),
         Offered: Rule(fan_out.offered, to=(BARRED,)),
         Late: Rule(hedging.late_free),
@@ -80,9 +80,9 @@ TABLE: dict[Phase, dict[type[Event], Rule]] = {
     BARRED: _AT_HOME
     | {
         FreeArrived: Rule(fan_out.crossed),
-        Watched: Rule(chains.watched),
-        Greeted: Rule(fan_out.greeted),
-        Refused: Rule(fan_out.refused),
+        PointTaken: Rule(chains.point_taken),
+        WorkerReady: Rule(fan_out.worker_ready),
+        NotIndependent: Rule(fan_out.not_independent),
     },
 }
-OF_ITERABLES = (Ended, Astray, Saved)  # of a loader over anything else they cannot be
+OF_ITERABLES = (Ended, ReplayDiverged, StateSaved)  # of a loader over anything else they cannot be

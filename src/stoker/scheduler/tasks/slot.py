@@ -13,7 +13,7 @@ class Role(IntEnum):
 
     CHAIN = 0  # number: the chain's; on this machine or another
     EXTRA = 1  # tasks that stand alone, on this machine; number: counted on from the chains
-    WITNESS = 2  # makes no batch, only tells the job's fingerprint at iter()
+    FINGERPRINT = 2  # makes no batch, only tells the job's fingerprint at iter()
     REMOTE = 3  # tasks that stand alone, on another machine
     SECOND = 4  # of a chain as well: asked for the same as the first, which is late
     PACKER = 5  # no worker: packs the job for other machines
@@ -34,7 +34,7 @@ class Slot(NamedTuple):
         return f"{'remote ' * (self.role is Role.REMOTE)}worker {self.number}"
 
 
-WITNESS = Slot(Role.WITNESS, 0)
+FINGERPRINT = Slot(Role.FINGERPRINT, 0)
 PACKER = Slot(Role.PACKER, 0)
 
 

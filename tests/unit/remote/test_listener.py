@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from stoker.remote.net.auth import Pass, dial, versions
-from stoker.remote.trainer.door import MAX_STRANGERS, Door
+from stoker.remote.trainer.listener import MAX_STRANGERS, Listener
 
 PATIENCE_S = 60.0
 
@@ -22,7 +22,7 @@ class Owner:
         self.posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.let_in: list[socket.socket] = []
         settings = {"no_tls": no_tls, "allow_mismatch": False, "versions": versions()}
-        self.door = Door(
+        self.door = Listener(
             settings, self.posted.put, lambda sock, name, node: self.let_in.append(sock), print
         )
 

@@ -22,7 +22,7 @@ class Sends(Protocol):
     def fileno(self) -> int: ...
 
 
-class Watch:
+class PollLoop:
     """Descriptors and their handlers. Not epoll, which forked processes would share."""
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ SHORT_S = 0.5
 MAX_TOLD = 16  # reasons for which somebody was turned away
 
 
-class Door:
+class Listener:
     """settings: `no_tls`, `allow_mismatch`, and the trainer's `versions`.
 
     post: has the owner do something; let_in: told socket, name and node of a host; tell: told what

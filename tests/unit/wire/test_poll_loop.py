@@ -5,7 +5,7 @@ import os
 import socket
 
 from stoker.wire.channel import Channel
-from stoker.wire.watch import Watch
+from stoker.wire.poll_loop import PollLoop
 
 
 def full(channel: Channel) -> None:
@@ -15,7 +15,7 @@ def full(channel: Channel) -> None:
 
 
 def test_handlers_are_called_for_what_has_news_and_no_longer_when_removed():
-    watch, called = Watch(), []
+    watch, called = PollLoop(), []
     pipes = [os.pipe() for _ in range(3)]
     for number, (read_fd, _) in enumerate(pipes):
         watch.add(read_fd, lambda number=number: called.append(number))
@@ -30,7 +30,7 @@ def test_handlers_are_called_for_what_has_news_and_no_longer_when_removed():
 
 
 def test_a_number_that_another_has_by_now_is_not_called_for_the_one_before():
-    watch, called = Watch(), []
+    watch, called = PollLoop(), []
     first, second = os.pipe(), os.pipe()
     os.write(first[1], b"x")
     os.write(second[1], b"x")
@@ -54,7 +54,7 @@ def test_a_number_that_another_has_by_now_is_not_called_for_the_one_before():
 
 
 def test_room_is_waited_for_only_where_something_waits_to_be_sent():
-    watch, called = Watch(), []
+    watch, called = PollLoop(), []
     ours, theirs = socket.socketpair()
     channel = Channel(ours)
     watch.add(channel.fileno(), lambda: called.append(channel.has_unsent))
