@@ -1,6 +1,6 @@
 """Make an unmodified PyTorch training script as fast as its accelerator allows.
 
-The door: everything public is named in `__all__`; all else may change without notice.
+Public API: everything that `__all__` names; all else may change without notice.
 Importing this package never imports torch, and costs well under a millisecond.
 """
 

@@ -1,4 +1,4 @@
-"""`python -m stoker` is `stoker`."""
+"""Runs the `stoker` command as `python -m stoker`."""
 
 import sys
 

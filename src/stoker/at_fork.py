@@ -1,12 +1,12 @@
-"""Whether the script has registered functions with `os.register_at_fork`.
+"""Tells whether the script has registered functions with `os.register_at_fork`.
 
-Under torch a loader without workers never forks, so such functions would run only because of us:
+Under torch a loader without workers never forks, so such functions would run only due to stoker:
 they may print, count, or wait for a thread that a forked process does not have.
 
 Promise: raises nothing. Functions of the standard library and of installed packages do not count:
 `random`, `logging`, NumPy and others register some, which are made for forks at any time.
-Imported when a process is armed, where the search below takes 0.2 ms, before the script could
-hide anything from it by `gc.freeze()`; so nothing is imported here.
+Imported when a process is armed, when the search below takes 0.2 ms, before the script could
+hide anything from it by `gc.freeze()`; therefore nothing is imported here.
 """
 
 import gc
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _mark() -> None:
-    """Registered beside the script's own, so that the interpreter's lists can be found."""
+    """Do nothing; registered beside the script's functions, to find the interpreter's lists by."""
 
 
 os.register_at_fork(before=_mark, after_in_parent=_mark, after_in_child=_mark)
@@ -28,7 +28,7 @@ _lists: "list[list[Any]]" = [known for known in gc.get_referrers(_mark) if type(
 
 
 def has_functions_of_the_scripts() -> bool:
-    """Whether it has; True also where that cannot be told: this Python keeps them elsewhere."""
+    """Whether the script has any; True if that is unknown, as Python keeps them elsewhere."""
     return len(_lists) != 3 or any(_is_scripts(function) for known in _lists for function in known)
 
 
@@ -49,7 +49,7 @@ def _is_scripts(function: "Any") -> bool:
 
 
 def _is_of_held_lock(function: "Any") -> bool:
-    """Whose a lock is cannot be told; but to acquire one that the script holds would hang the loop."""
+    """Whether it is a method of a held lock: if it is the script's, to acquire it would hang."""
     from _thread import LockType
 
     lock = getattr(function, "__self__", None)

@@ -29,7 +29,7 @@ def may_draw(settings: "Settings") -> bool:
 
 
 def are_drawn() -> bool:
-    """Whether a bar of tqdm or rich is there, which also draw those of Lightning and transformers."""
+    """Whether a bar of tqdm or rich is drawn, as Lightning and transformers do through them."""
     try:
         return _are_tqdms() or _are_richs()
     except Exception:  # modules of these names that are others
@@ -37,7 +37,7 @@ def are_drawn() -> bool:
 
 
 def _are_tqdms() -> bool:
-    """Whether a tqdm of any kind lives: all of them are in their base's set."""
+    """Whether a tqdm bar of any class exists: all of them are in the base class's set."""
     module = sys.modules.get("tqdm")
     return module is not None and bool(list(getattr(module.tqdm, "_instances", [])))
 

@@ -1,4 +1,4 @@
-"""Tells the script's errors, which it must get, from ours, which leave a loader to torch.
+"""Tells errors of the script, which are re-raised, from stoker's own, which fall back to torch.
 
 Promise: an error is the script's if code of its own, or of a package that it uses, was running. It
 is ours if only stoker, torch and the standard library were.
@@ -36,7 +36,7 @@ def is_scripts(error: BaseException) -> bool:
 
 
 def _is_import(frame: FrameType) -> bool:
-    """Whether it is of the import system, most of whose frames tracebacks leave out."""
+    """Whether a frame belongs to the import system; tracebacks leave out most of its frames."""
     code = frame.f_code
     return code.co_filename.startswith("<frozen importlib") or code.co_name in _OF_FINDERS
 
@@ -53,12 +53,12 @@ def _is_ours(frame: FrameType) -> bool:
 
 @functools.cache
 def is_installed(file: str) -> bool:
-    """Whether code is of the standard library or an installed package, and so not the script's."""
+    """Whether a file is of the standard library or an installed package, so not the script's."""
     return file.startswith((_STDLIB, "<frozen ")) or any(site in file for site in _SITES)
 
 
 def in_words(error: BaseException) -> str:
-    """One line: what failed, and where in our code."""
+    """Describe an error in one line: what failed, and where in stoker's code."""
     try:
         text = " ".join(str(error).split())[:_LIMIT]
     except Exception:

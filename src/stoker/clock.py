@@ -1,6 +1,6 @@
-"""The only module that reads time.
+"""Reads the clock, as the only module that imports `time`, and defines `Deadline`.
 
-`Deadline` travels down through every call that may wait; no bare numbers of seconds.
+Every call that may wait is given a `Deadline`, which it passes on; no bare numbers of seconds.
 """
 
 import time
@@ -21,11 +21,11 @@ class Deadline:
         self._end_s = None if seconds is None else clock() + seconds
 
     def left_s(self) -> float | None:
-        """Seconds left, never negative; None without an end."""
+        """Return the seconds left, never negative; None without an end."""
         return None if self._end_s is None else max(0.0, self._end_s - self._clock())
 
     def left_ms(self) -> int | None:
-        """As `left_s`, in whole milliseconds rounded up: what poll() takes."""
+        """Return the milliseconds left, rounded up, as poll() takes them; None without an end."""
         left_s = self.left_s()
         return None if left_s is None else int(left_s * 1000 + 0.999)
 

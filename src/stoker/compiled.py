@@ -1,7 +1,7 @@
-"""Functions as machine code, made by numba when they are declared: seconds, without a compiler.
+"""Compiles functions with numba when they are declared: takes seconds, needs no compiler.
 
-The code is kept in NUMBA_CACHE_DIR if that is set, else in $XDG_CACHE_HOME/stoker/kernels
-(~/.cache/stoker/kernels); where that cannot be written, each process compiles for itself.
+The machine code is kept in NUMBA_CACHE_DIR if that is set, else in $XDG_CACHE_HOME/stoker/kernels
+(~/.cache/stoker/kernels); if that cannot be written, each process compiles for itself.
 """
 
 import os
@@ -17,7 +17,7 @@ _Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
 
 
 def _folder() -> str | None:
-    """Where numba keeps the machine code; None where nothing can be kept."""
+    """Return the folder in which numba keeps machine code; None if nothing can be kept."""
     if _numba_config.CACHE_DIR:
         return str(_numba_config.CACHE_DIR)
     root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
@@ -34,7 +34,7 @@ FOLDER = _folder()
 
 @contextmanager
 def _kept_in_folder() -> Iterator[None]:
-    """numba looks at its setting when a function is declared; the script's own stay where they are."""
+    """Set numba's cache folder while a function is declared; the script's functions keep theirs."""
     before, _numba_config.CACHE_DIR = _numba_config.CACHE_DIR, FOLDER or ""
     try:
         yield
@@ -43,7 +43,7 @@ def _kept_in_folder() -> Iterator[None]:
 
 
 def kernel(*signatures: str) -> Callable[[_Kernel], _Kernel]:
-    """Compile now, or load what was compiled before. Without signatures: part of its callers."""
+    """Compile now, or load from the cache. Without signatures: compile as a part of the callers."""
 
     def compiled(function: _Kernel) -> _Kernel:
         with _kept_in_folder():

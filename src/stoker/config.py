@@ -1,8 +1,8 @@
-"""Every setting, declared once: type, default, unit, meaning, check.
+"""Declares every setting once: type, default, unit, meaning, check.
 
 Flags, environment names, `--help` and docs/configuration.md derive from `Settings`.
 Precedence: flag > STOKER_* variable > [tool.stoker] in pyproject.toml > default.
-Pure but for `from_pyproject`, which reads one file. No dataclasses and no pathlib here: they
+Pure but for `from_pyproject`, which reads one file. Uses neither dataclasses nor pathlib: they
 cost 15 ms of the 60 that `stoker run` may cost.
 """
 
@@ -30,7 +30,7 @@ def _count(text: str) -> int:
 
 
 class Span(NamedTuple):
-    """`--workers MIN:MAX`."""
+    """Bounds on the number of workers, from `--workers MIN:MAX`."""
 
     least: int
     most: int
@@ -96,7 +96,7 @@ def _gradient_codes(text: str) -> str:
 
 
 def patterns_of(text: str) -> dict[str, str]:
-    """Codes by pattern of parameter names: `PATTERN=CODE,...` in its order."""
+    """Parse `PATTERN=CODE,...` into codes by pattern of parameter names, in the order given."""
     return {
         pattern.strip(): code.strip()
         for pattern, _, code in (each.rpartition("=") for each in text.split(",") if each)
@@ -116,7 +116,7 @@ def _path(text: str) -> str:
 
 
 class Settings(NamedTuple):
-    """What a run was asked to do. Field x is flag --x, variable STOKER_X, key x.
+    """The settings of a run. Field x is flag --x, variable STOKER_X, key x.
 
     Meanings, units and checks stand in SETTINGS.
     """
@@ -141,7 +141,7 @@ class Settings(NamedTuple):
     progress: str = "auto"
 
     def to_env(self) -> dict[str, str]:
-        """The STOKER_* variables that `from_env` turns back into these settings."""
+        """Return the STOKER_* variables that `from_env` turns back into these settings."""
         return {
             setting.variable: _text(getattr(self, setting.name))
             for setting in SETTINGS
@@ -150,7 +150,7 @@ class Settings(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """One line of SETTINGS. metavar: what the value looks like; empty for a switch."""
+    """The declaration of one setting. metavar: what the value looks like; empty for a switch."""
 
     name: str
     parse: Callable[[str], Any]
@@ -256,7 +256,7 @@ def from_env(environ: Mapping[str, str] = os.environ) -> Settings:
 def resolve(
     flags: Mapping[str, str], environ: Mapping[str, str], table: Mapping[str, str]
 ) -> Settings:
-    """Settings by precedence; each value is text. Raises ConfigError on the first bad one."""
+    """Merge settings by precedence; each value is text. Raises ConfigError on the first bad one."""
     values: dict[str, Any] = {}
     for setting in SETTINGS:
         for source, key, origin in (
@@ -278,7 +278,7 @@ def _parsed(setting: Setting, text: str, origin: str) -> Any:
 
 
 def from_pyproject(folder: str) -> dict[str, str]:
-    """The [tool.stoker] table of `folder`/pyproject.toml as text; empty where there is none.
+    """Read the [tool.stoker] table of `folder`/pyproject.toml as text; empty if there is none.
 
     Raises ConfigError on a key that no setting has.
     """

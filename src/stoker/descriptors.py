@@ -1,6 +1,6 @@
-"""Whether a descriptor is still ours: a script may close all that there are, and use the numbers.
+"""Tells whether a descriptor is still ours: a script may close all of them and reuse the numbers.
 
-Promise: standard library only; raises nothing but what `of` says.
+Promise: standard library only; raises nothing but what `of` documents.
 """
 
 import os
@@ -10,16 +10,16 @@ Identity = tuple[int, int]
 
 
 def of(fd: int) -> Identity:
-    """What is behind it: device and inode, which pipes, sockets and memfds have as well.
+    """Return an open file's identity: device and inode, which pipes, sockets and memfds have too.
 
-    Raises OSError where it is closed.
+    Raises OSError if the descriptor is closed.
     """
     status = os.fstat(fd)
     return status.st_dev, status.st_ino
 
 
 def is_still(fd: int, identity: Identity) -> bool:
-    """Whether this number still is what it was when `of` told its identity."""
+    """Whether a descriptor still refers to what it did when `of` returned its identity."""
     try:
         return of(fd) == identity
     except OSError:
@@ -27,7 +27,7 @@ def is_still(fd: int, identity: Identity) -> bool:
 
 
 def close(fd: int, identity: Identity) -> None:
-    """Close it, unless its number is somebody else's by now."""
+    """Close a descriptor, unless its number refers to something else by now."""
     if is_still(fd, identity):
         os.close(fd)
 
@@ -40,16 +40,16 @@ class Kept(socket.socket):
     """
 
     def __del__(self) -> None:
-        """In place of the base's, which closes."""
+        """Do nothing, unlike the base class's, which closes the socket."""
 
 
 def kept(sock: socket.socket) -> Kept:
-    """The same socket as a Kept one; `sock` itself is detached."""
+    """Return the same socket as a Kept one; `sock` itself is detached."""
     return Kept(sock.family, sock.type, sock.proto, sock.detach())
 
 
 def close_socket(sock: socket.socket, identity: Identity) -> None:
-    """Close it; what has its number by now stays open."""
+    """Close a socket; if its number refers to something else by now, that stays open."""
     if sock.fileno() >= 0 and not is_still(sock.fileno(), identity):
         sock.detach()
     sock.close()

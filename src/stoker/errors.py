@@ -1,8 +1,8 @@
-"""Every error that stoker raises, on one screen, split by who is to blame.
+"""Defines every error that stoker raises, split by who is to blame.
 
     StokerError
-    +-- ConfigError         you: a flag, variable or table entry that cannot be
-    +-- ClusterUnavailable  the world: nobody answers where --cluster says
+    +-- ConfigError         you: a flag, variable or table entry that is invalid
+    +-- ClusterUnavailable  the world: nothing answers where --cluster says
     +-- BrokenGuarantee     us: please report it
 
 A dead worker and a failing sample are torch's own RuntimeError and the dataset's own error.
@@ -17,7 +17,7 @@ class StokerError(Exception):
 
 
 class ConfigError(StokerError, ValueError):
-    """A setting that cannot be: says which, what was given and what would do."""
+    """An invalid setting: says which, what was given and what would be valid."""
 
     slug = "config"
 
@@ -29,6 +29,6 @@ class ClusterUnavailable(StokerError):
 
 
 class BrokenGuarantee(StokerError):
-    """An event that must not happen: our bug."""
+    """An event that must not happen: a bug in stoker."""
 
     slug = "bug"

@@ -1,4 +1,4 @@
-"""Processes without a parent here: whose children they become, and how one is started so.
+"""Starts programs that are not this process's children, and tells if orphans become its children.
 
 Promise: standard library only.
 """
@@ -44,8 +44,8 @@ def come_here() -> bool:
 
 @contextlib.contextmanager
 def unnoticed() -> Iterator[None]:
-    """Around a child of ours that comes and goes within: the script's SIGCHLD handler does not run
-    for it, and does for a child of the script's that has ended meanwhile."""
+    """Hide a child of ours that begins and ends within from the script's SIGCHLD handler, but let
+    that run, afterwards, for a child of the script's that has ended meanwhile."""
     if signal.getsignal(signal.SIGCHLD) in (signal.SIG_DFL, signal.SIG_IGN):
         yield
         return
@@ -72,11 +72,11 @@ def _has_ended_child() -> bool:
 class Orphan:
     """A program that runs beside this process and that the script's os.wait() does not see.
 
-    A child all the same where orphans come here, or where the system refuses pidfds.
+    It is a child all the same if orphans become this process's, or if the system refuses pidfds.
     """
 
     def __init__(self, command: list[str], **how: Any) -> None:
-        """how: as of subprocess.Popen. Raises OSError where it cannot be started."""
+        """Start the program. how: as for subprocess.Popen. Raises OSError if that fails."""
         self._child: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
         if come_here() or not _may_open_pidfds():
@@ -102,7 +102,7 @@ class Orphan:
             self._pidfd_is = descriptors.of(self._pidfd)
 
     def kill(self) -> None:
-        """SIGKILL, if it lives."""
+        """Send SIGKILL, if the program still runs."""
         if self._child is not None:
             self._child.kill()
         elif self._is_open():
@@ -110,7 +110,7 @@ class Orphan:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def has_ended(self, within_s: float) -> bool:
-        """Whether it has, by then."""
+        """Whether the program has ended, within so many seconds."""
         if self._child is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._child.wait(within_s)
@@ -122,7 +122,7 @@ class Orphan:
         return bool(poll.poll(Deadline(within_s).left_ms()))
 
     def let_go(self) -> None:
-        """It is watched no more. In a forked child, too, where it is not the child's to wait for."""
+        """Stop tracking the program; also for a forked child, which cannot wait for it."""
         if self._child is not None and self._child.returncode is None:
             self._child.returncode = 0
         if self._is_open():
@@ -130,7 +130,7 @@ class Orphan:
         self._pidfd = -1
 
     def _is_open(self) -> bool:
-        """The script may have closed it."""
+        """Whether the pidfd is still ours: the script may have closed it."""
         return self._pidfd >= 0 and descriptors.is_still(self._pidfd, self._pidfd_is)
 
 

@@ -1,9 +1,9 @@
-"""The one way in which stoker says something to the user: on stderr, whatever became of it.
+"""Prints stoker's messages to the user on stderr, whatever the script has done to that.
 
-Promise: never an exception or a signal in the script, and never a byte left in a buffer of the
-script's, which would make Python end with 120 where nothing can be written. What cannot be said is
-dropped. What a signal handler of the script's raises meanwhile is the script's, and passes.
-Ban: nothing goes to stdout.
+Promise: raises no exception and no signal in the script, and leaves no byte in a buffer of the
+script's, with which Python would end with 120 if nothing can be written. A message that cannot be
+written is dropped. What a signal handler of the script raises meanwhile passes through.
+Ban: nothing goes to stdout. Every message goes through this module.
 """
 
 import io
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def say(text: str) -> None:
-    """One line of ours."""
+    """Print one line, which begins with `stoker: `."""
     wipe()
     write(f"stoker: {text}\n")
 
@@ -91,7 +91,7 @@ def _tell(error: Exception) -> None:
 
 
 def raised_by_handler(error: BaseException) -> bool:
-    """Whether a signal handler of the script's raised it, which Python calls between any two of our
+    """Whether a signal handler of the script raised it: Python calls them between any two of our
     instructions."""
     import signal
 
@@ -106,7 +106,7 @@ def raised_by_handler(error: BaseException) -> bool:
 
 
 def _code_of(handler: object) -> object:
-    """What runs where Python calls it; None where that is not Python's."""
+    """Return the code that Python runs when it calls a handler; None if it is not Python code."""
     if not callable(handler):  # SIG_DFL, SIG_IGN
         return None
     called = handler if hasattr(handler, "__code__") else type(handler).__call__
@@ -134,7 +134,7 @@ def without_signals(call: "Callable[[], T]") -> "T":
 
 
 def _put(stream: "TextIO | None", text: str) -> None:
-    """Python's own stderr is passed by: what it could not write it would keep, and try at exit."""
+    """Write text past the buffer of Python's own stderr, which would retry it at exit."""
     if stream is None:  # print() would go to stdout
         return
     if type(stream) is not io.TextIOWrapper:

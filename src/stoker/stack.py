@@ -1,7 +1,7 @@
-"""Has warnings name the same line with stoker as without.
+"""Makes warnings name the same line with stoker as without.
 
-`warnings.warn(..., stacklevel=2)` names the line of a frame further up. Where a function of ours
-wraps one of torch's there is one frame too many; where it replaces one the file is another.
+`warnings.warn(..., stacklevel=2)` names the line of a frame further up. If a function of ours
+wraps one of torch's, there is one frame too many; if it replaces one, the file is another.
 
 Promise: standard library only; nothing is done when a function is called, nothing for all threads.
 """
@@ -21,7 +21,7 @@ _NOT_COUNTED = "importlib._bootstrap"
 
 
 def passed_over(function: F) -> F:
-    """Have no stacklevel count the function's frames: for a wrapper that calls torch's function.
+    """Keep a function's frames out of stacklevels: for a wrapper that calls torch's function.
 
     Returns the function itself, changed in place.
     """
@@ -33,10 +33,10 @@ def passed_over(function: F) -> F:
 
 @functools.cache
 def standing_at(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Returns a function that calls its first argument with the others.
+    """Return a function that calls its first argument with the others.
 
-    Its frame looks like that of a library's `function`, at the line of it that names `name`; where
-    no line does, the frame is one of ours.
+    Its frame looks like that of a library's `function`, at the line of it that names `name`; if no
+    line does, the frame is one of ours.
     """
     library = inspect.unwrap(function)
     line = _line_of(library, name)

@@ -54,7 +54,7 @@ class Shipment:
     too_large: tuple[str, ...] = ()
 
     def copy_to(self, target: str) -> None:
-        """Copy them as they are now; one that is gone is left out. Raises OSError if `target` is full."""
+        """Copy those that still exist, as they are now. Raises OSError if `target` is full."""
         for name in self.files:
             copy = Path(target, name)
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def shipment(folder: str, home: str) -> Shipment:
 
 
 def _is_shared(folder: Path, home: Path) -> bool:
-    """Whether it is a home folder, holds one, or is everybody's."""
+    """Whether a folder is a home folder, holds one, or is for everybody, as /tmp is."""
     everybodys = {
         Path(place).resolve() for place in ("/", "/tmp", "/var/tmp", tempfile.gettempdir())
     }
@@ -98,7 +98,7 @@ def _is_shared(folder: Path, home: Path) -> bool:
 
 
 def _code(root: Path, is_flat: bool) -> Iterator[tuple[str, int]]:
-    """Names and sizes, in bytes, of files that may travel. is_flat: only .py files beside the script."""
+    """Iterate names and bytes of files that may be sent. is_flat: only .py beside the script."""
     for where, folders, files in os.walk(root):
         path = Path(where)
         may = [name for name in sorted(folders) if not is_flat and _may_travel(name)]
@@ -116,7 +116,7 @@ def _code(root: Path, is_flat: bool) -> Iterator[tuple[str, int]]:
 
 
 def _size_of(file: Path) -> int | None:
-    """None where there is no file, as at the end of a link to itself, or none any more."""
+    """Return a file's bytes; None if it is not a regular file, is gone, or links to itself."""
     try:
         found = file.stat()
     except OSError:
@@ -134,24 +134,24 @@ def _may_travel(name: str) -> bool:
 def stays(name: str, value: str) -> bool:
     """Whether a variable is not sent: it belongs to a machine, or looks like a secret.
 
-    A worker's own credentials are left to it.
+    A worker keeps its own credentials.
     """
     return _is_of_the_machine(name) or is_secret(name, value)
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether an environment variable looks like one, by its name or as a URL with a password."""
+    """Whether a variable looks like a secret, by its name or as a URL with a password."""
     words = set(re.split(r"[^A-Z]+", name.upper()))
     return bool(words & _SECRET_WORDS) or bool(_URL_WITH_PASSWORD.search(value))
 
 
 def sent_names(environ: Mapping[str, str] = os.environ) -> set[str]:
-    """Names of variables that the user lets travel, whatever they look like: --send-env."""
+    """Return the variables that --send-env names: they are sent whatever they look like."""
     return set((environ.get(SEND_ENV) or "").split(","))
 
 
 def secrets_that_stay(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Names of the variables that would travel if they did not look like secrets."""
+    """Return the names of the variables that would be sent if they did not look like secrets."""
     sent = sent_names(environ)
     return sorted(
         name

@@ -1,1 +1,1 @@
-"""One command per file."""
+"""Implements the `stoker` command line: one file a subcommand."""

@@ -32,7 +32,7 @@ OUR_BUG = 70
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code of the command line `arguments` (without the program's name)."""
+    """Run the command line `arguments` (without the program's name) and return its exit code."""
     words = sys.argv[1:] if arguments is None else arguments
     if words and words[0] in ("run", "verify", "probe", "status"):
         try:
@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _subcommand(name: str) -> Callable[[list[str]], int]:
-    """Its main(); a subcommand pays only for its own imports."""
+    """Return the main() of a subcommand, which pays only for its own imports."""
     from importlib import import_module
 
     module: Any = import_module(f"stoker.cli.{name}")

@@ -14,8 +14,8 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def advice(python: str, extra: str = "") -> str:
-    """A command that installs this stoker for `python`, with one of its extras; where its origin is
-    unknown, a sentence that says what to install."""
+    """Return a command that installs this stoker for `python`, with one of its extras; if its
+    origin is unknown, a sentence that says what to install."""
     source = requirement(_direct_url(), PACKAGE, extra)
     if source is None:
         with_extra = f", with [{extra}] behind it" if extra else ""
@@ -27,7 +27,7 @@ def advice(python: str, extra: str = "") -> str:
 
 
 def requirement(direct_url: dict[str, Any] | None, package: Path, extra: str = "") -> str | None:
-    """The path or URL to give to pip; None where it is unknown.
+    """Return the path or URL to give to pip; None if it is unknown.
 
     direct_url: what pip wrote down while installing. Source: PEP 610.
     """
@@ -46,7 +46,7 @@ def requirement(direct_url: dict[str, Any] | None, package: Path, extra: str = "
 
 
 def _direct_url() -> dict[str, Any] | None:
-    """What pip noted when it installed this package; None where it did not, or noted no URL."""
+    """Return what pip noted when it installed this package; None if it noted nothing, or no URL."""
     try:
         installed = distribution("stoker")
         text = installed.read_text("direct_url.json")

@@ -1,7 +1,7 @@
-"""`stoker probe [flags] -- torchrun ...`: what the links give, what bounds a step, what a scheme brings.
+"""`stoker probe [flags] -- torchrun ...`: measures links, what bounds a step, and a scheme's gain.
 
-Promise: gradients and batches are torch's own; the command is ended after a dozen steps, and nothing
-of it is left, also after Ctrl-C.
+Promise: gradients and batches are torch's own; the command is ended after a dozen steps, and
+nothing of it is left, also after Ctrl-C.
 """
 
 import json
@@ -44,7 +44,7 @@ exit codes:
 
 
 def main(words: list[str]) -> int:
-    """Exit code: see USAGE, and watched.py."""
+    """Run the probe and return the exit code: see USAGE, and watched.py."""
     try:
         flags, command = run.split(words, (LIMIT,), "probe")
         if command is None:
@@ -71,7 +71,7 @@ def _limit_s(flags: dict[str, str]) -> float:
 
 
 def _probed(command: list[str], folder: Path, limit_s: float) -> int:
-    """Run it, and print what its rank 0 has found."""
+    """Run the command, and print what its rank 0 has found."""
     say(f"plain: {' '.join(command)}")
     one = Run(folder, {PROBE: str(folder)}, limit_s, END_S)
     environ = {k: v for k, v in os.environ.items() if not k.startswith("STOKER_")}

@@ -16,8 +16,8 @@ KEYS = {"version", "ended", "wall_s", "loaders", "workers", "trainer"}  # docs/r
 def make_room(file: str) -> None:
     """Remove FILE and FILE of each rank, which the processes of this run write anew.
 
-    file: an absolute path. Raises ConfigError if FILE is something else than a report, or cannot be
-    written.
+    file: an absolute path. Raises ConfigError if FILE is something other than a report, or cannot
+    be written.
     """
     if isdir(file) or not isdir(dirname(file)):
         raise ConfigError(f"--report-json: {file} is a folder, or lies in one that does not exist")
@@ -57,7 +57,7 @@ def _remove_named(file: str) -> None:
 
 
 def is_report(file: str, rank: int | None) -> bool:
-    """Whether it is a file that stoker wrote, of this rank; None: of any process."""
+    """Whether it is a report that stoker wrote for this rank; None: for any process."""
     import json  # 5 ms, for the rarer case
 
     try:

@@ -23,7 +23,7 @@ _TAKES_VALUE = "WX"  # python's own options that take a value, beside -c and -m
 
 
 def main(words: list[str]) -> int:
-    """Becomes the command; returns an exit code only where that is not to be."""
+    """Exec the command; returns an exit code only for --help or an error."""
     try:
         flags, command = split(words)
         if command is None:
@@ -57,7 +57,7 @@ def split(
     settings: tuple[config.Setting, ...] = config.SETTINGS,
     name: str = "run",
 ) -> tuple[dict[str, str], list[str] | None]:
-    """Flags (setting name -> text) and the command; None for --help. Raises ConfigError.
+    """Parse the flags (setting name -> text) and the command; None for --help. Raises ConfigError.
 
     settings: those that the subcommand `name` takes as flags.
     """
@@ -88,7 +88,7 @@ def split(
 
 
 def completed(command: list[str]) -> list[str]:
-    """A .py file gets this Python in front. Raises ConfigError where there is no such file."""
+    """Put this Python in front of a .py file. Raises ConfigError if there is no such file."""
     if not command[0].endswith(".py"):
         return command
     if not isfile(command[0]):
@@ -97,7 +97,7 @@ def completed(command: list[str]) -> list[str]:
 
 
 def check_interpreter(command: list[str]) -> None:
-    """See that the command's Python imports this stoker. Raises ConfigError that names both.
+    """Check that the command's Python imports this stoker. Raises ConfigError that names both.
 
     A command whose interpreter cannot be told (a shell script, srun) is not checked.
     """
@@ -132,7 +132,7 @@ def check_interpreter(command: list[str]) -> None:
 
 
 def check_gradients(who: str) -> None:
-    """See that --gradients can be served here. Raises ConfigError where a library is missing."""
+    """Check that --gradients can be served here. Raises ConfigError if a library is missing."""
     from importlib.util import find_spec
 
     missing = [name for name in ("numba", "numpy") if find_spec(name) is None]
@@ -147,10 +147,10 @@ def _needs(who: str, missing: list[str], extra: str) -> str:
 
 
 def check_cluster(address: str) -> None:
-    """See that --cluster can be served here and that somebody answers there.
+    """Check that --cluster can be served here and that something answers there.
 
-    Raises ConfigError where a library is missing, ClusterUnavailable where nobody answers. Whoever
-    answers is asked who it is later, by the process that uses it.
+    Raises ConfigError if a library is missing, ClusterUnavailable if nothing answers. What answers
+    is asked who it is later, by the process that uses it.
     """
     from importlib.util import find_spec
 
@@ -164,7 +164,7 @@ def check_cluster(address: str) -> None:
 
 
 def _current_cluster() -> str:
-    """Where `ray start` on this machine has put its address. Source: Ray 2.60, ray.init."""
+    """Read the address that `ray start` on this machine has noted. Source: Ray 2.60, ray.init."""
     if os.environ.get("RAY_ADDRESS", "auto") != "auto":
         return os.environ["RAY_ADDRESS"].removeprefix("ray://")
     file = join(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
@@ -192,7 +192,7 @@ def _knock(address: str) -> None:
 
 
 def interpreter_of(command: list[str]) -> str | None:
-    """Path of the Python that will run the command; None where that cannot be told."""
+    """Return the path of the Python that will run the command; None if that cannot be told."""
     program = which(command[0])
     if program is None:
         return None
@@ -212,7 +212,7 @@ def interpreter_of(command: list[str]) -> str | None:
 
 
 def which(program: str) -> str | None:
-    """Where the shell would find a program, as shutil.which, which costs 10 ms to import."""
+    """Find a program as the shell would; shutil.which does so too, but costs 10 ms to import."""
     folders = [""] if os.sep in program else os.get_exec_path()
     for folder in folders:
         path = join(folder, program)
@@ -222,7 +222,7 @@ def which(program: str) -> str | None:
 
 
 def _interpreter_flags(command: list[str]) -> str:
-    """Letters of the options that python itself gets."""
+    """Return the letters of the options that python itself gets."""
     letters = ""
     words = iter(command[1:]) if "python" in basename(command[0]) else iter(())
     for word in words:
@@ -240,7 +240,7 @@ def _interpreter_flags(command: list[str]) -> str:
 
 
 def _same_file(one: str, other: str) -> bool:
-    """The same path, not the same file: virtual environments share one binary."""
+    """Whether the path is the same, not the file: virtual environments share one binary."""
     a, b = abspath(one), abspath(other)
     return a == b or (dirname(a) == dirname(b) and realpath(a) == realpath(b))
 
@@ -260,7 +260,7 @@ def become(command: list[str], environ: dict[str, str]) -> int:
 
 
 def help_text() -> str:
-    """Help, made from the settings' own declaration."""
+    """Return the help, made from the settings' own declaration."""
     lines = [
         "usage: stoker run [flags] -- COMMAND ...",
         "       stoker run [flags] train.py ARGS ...",

@@ -1,6 +1,6 @@
-"""`stoker status [--cluster ADDRESS] [--json]`: a Ray cluster's nodes, and the runs that use them.
+"""`stoker status [--cluster ADDRESS] [--json]`: shows a Ray cluster's nodes and the runs on them.
 
-From any shell of the cluster. Promise: it changes nothing there, and ends within seconds.
+Works from any shell of the cluster. Promise: it changes nothing there, and ends within seconds.
 """
 
 import json
@@ -26,7 +26,7 @@ ANSWER_S = 5.0  # what a run may take to answer
 
 
 def main(words: list[str]) -> int:
-    """Exit code; see USAGE."""
+    """Print the status and return the exit code; see USAGE."""
     flags: dict[str, str] = {}
     wants_json = False
     rest = list(words)
@@ -69,7 +69,7 @@ def main(words: list[str]) -> int:
 
 
 def as_text(found: dict[str, Any]) -> str:
-    """Two tables: nodes, with the hosts of all runs on each; runs, with their rates."""
+    """Return two tables: nodes, with the hosts of all runs on each; runs, with their rates."""
     nodes = [["node", "CPUs", "hosts", "batches/s"]]
     for node in found["nodes"]:
         if not node["alive"]:

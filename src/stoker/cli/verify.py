@@ -1,4 +1,4 @@
-"""`stoker verify [flags] -- COMMAND ...`: run COMMAND plain and under stoker, compare what came.
+"""`stoker verify [flags] -- COMMAND ...`: run COMMAND plain and under stoker, compare the batches.
 
 Promise: both sides start alike (PYTHONHASHSEED, `random`, NumPy, torch); a difference is charged to
 stoker only if a second plain run equals the first; nothing is left behind, also after Ctrl-C.
@@ -74,7 +74,7 @@ PLAIN, OURS, AGAIN = "plain", "under stoker", "in a second plain run"
 
 
 def main(words: list[str]) -> int:
-    """Exit code: see EXIT_CODES, and watched.py."""
+    """Run and compare both sides; return the exit code: see EXIT_CODES, and watched.py."""
     try:
         flags, command = run.split(words, FLAGS, "verify")
         if command is None:
@@ -99,7 +99,7 @@ class _Wanted(NamedTuple):
 
 
 def _wanted(flags: dict[str, str]) -> _Wanted:
-    """Raises ConfigError on the first value that cannot be."""
+    """Parse the flags. Raises ConfigError on the first value that is not allowed."""
     own = {flag.name: _parsed(flag, flags) for flag in FLAGS if flag.name in DEFAULTS}
     theirs = {name: text for name, text in flags.items() if name not in DEFAULTS}
     asked = config.resolve(theirs, os.environ, config.from_pyproject(str(Path.cwd())))
@@ -117,7 +117,7 @@ def _parsed(flag: Setting, flags: dict[str, str]) -> Any:
 
 
 class _Sides:
-    """Runs the command, as often as the verdict needs. folder: an empty one."""
+    """The runs of the command, as many as the verdict needs. folder: an empty one."""
 
     def __init__(self, command: list[str], wanted: _Wanted, folder: Path) -> None:
         self._command = command
@@ -129,7 +129,7 @@ class _Sides:
             self._sandbox = Sandbox(Path.cwd(), folder / "scratch")
 
     def run(self, name: str, *, off: bool) -> Side:
-        """Run it once, to its end or until it has given enough. Raises CannotStart."""
+        """Run the command once, to its end or until it has given enough. Raises CannotStart."""
         say(f"{name}: {' '.join(self._command)}")
         folder = self._folder / str(len(self._runs))
         folder.mkdir()
@@ -144,7 +144,7 @@ class _Sides:
         return Side(exit_code, processes(folder))
 
     def show_stderr(self, name: str) -> None:
-        """The end of what the command said in that run."""
+        """Print the end of what the command wrote to stderr in that run."""
         print(self._runs[name].stderr_end(name), end="")
 
     def tell_changes(self) -> None:
@@ -166,7 +166,7 @@ class _Sides:
 
 
 def _verified(sides: _Sides) -> int:
-    """Run, compare, print."""
+    """Run both sides, compare them and print the verdict; return the exit code."""
     plain = sides.run(PLAIN, off=True)
     if not plain.num_batches:
         return _nothing(sides, plain)
@@ -228,12 +228,12 @@ def _failed(sides: _Sides, what: str) -> int:
 
 
 def _print(text: str) -> None:
-    """Names in the current folder are said as one would write them there: a sandbox shows them whole."""
+    """Print, with files in the current folder named relative to it: a sandbox shows whole paths."""
     print(text.replace(f"{Path.cwd()}/", ""), end="", flush=True)
 
 
 def help_text() -> str:
-    """Help, made from the flags' own declaration."""
+    """Return the help, made from the flags' own declaration."""
     lines = [
         "usage: stoker verify [flags] -- COMMAND ...",
         "",

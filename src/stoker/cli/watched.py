@@ -1,4 +1,4 @@
-"""What subcommands share that run a command and look at it: a folder, signals, a command that is not there.
+"""Runs a subcommand's action in a temporary folder; handles signals and failed starts.
 
 Promise: whatever ends us, what we have started is ended first.
 """
@@ -15,15 +15,15 @@ from stoker.verify.runner import CannotStart
 
 
 class _Ended(BaseException):
-    """A signal asked us to end. number: its own."""
+    """Raised if a signal asks us to end. number: the signal's."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
 def watched(action: Callable[[Path], int]) -> int:
-    """What the action returns, given an empty folder; 126, 127 where its command cannot be started,
-    128 + N after signal N."""
+    """Run the action with an empty folder and return its exit code; 126, 127 if its command cannot
+    be started, 128 + N after signal N."""
     try:
         with _ended_by_signals(), tempfile.TemporaryDirectory(prefix="stoker-") as folder:
             return action(Path(folder))
@@ -43,7 +43,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """The first of these signals ends the runs; what comes while they are ended is ignored."""
+    """End the runs at the first SIGINT, SIGTERM or SIGHUP; ignore those that come meanwhile."""
     numbers = [
         number
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -1,1 +1,1 @@
-"""Whether work leaves a trace, or depends on more than its inputs."""
+"""Checks whether work leaves a trace, or depends on more than its inputs."""

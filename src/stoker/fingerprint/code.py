@@ -1,6 +1,6 @@
-"""How code is hashed: functions with all that they can reach by name, classes, modules.
+"""Hashes code: functions with all that they can reach by name, classes, modules.
 
-Promise: a global that a function reads moves its fingerprint, in whichever module it lies.
+Promise: a global that a function reads changes its fingerprint, in whichever module it lies.
 Trusted modules are known by name alone.
 """
 
@@ -87,7 +87,7 @@ def kind(walker: Walker, value: type, path: str) -> None:
 
 
 def module(walker: Walker, value: types.ModuleType, path: str) -> None:
-    """A module that is itself a value: nobody can tell which of its names are used."""
+    """Hash a module that is itself a value: nothing tells which of its names are used."""
     walker.put(b"m", value.__name__.encode())
     if not is_trusted(value.__name__):
         for name, attribute in vars(value).items():
@@ -96,7 +96,7 @@ def module(walker: Walker, value: types.ModuleType, path: str) -> None:
 
 
 def cached(walker: Walker, value: Any, path: str) -> None:
-    """functools.lru_cache: a miss changes what it holds, a hit does not."""
+    """Hash a functools.lru_cache: a miss changes what it holds, a hit does not."""
     info = value.cache_info()
     walker.put(b"l", f"{info.misses} {info.currsize}".encode())
     walker.walk(value.__wrapped__, path)
@@ -107,7 +107,7 @@ def lock(walker: Walker, value: Any, path: str) -> None:
 
 
 def held_by(function: types.FunctionType) -> Iterator[tuple[str, object]]:
-    """What a function has of its own, each by its name: defaults, and variables of those around."""
+    """Iterate what a function itself holds, each by its name: defaults and closure variables."""
     code, defaults = function.__code__, function.__defaults__ or ()
     num_before = code.co_argcount - len(defaults)
     yield from zip(code.co_varnames[num_before : code.co_argcount], defaults, strict=True)
@@ -124,7 +124,7 @@ def _content(cell: types.CellType) -> object:
 
 
 def _codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
-    """A function's code and that of the functions inside it."""
+    """Iterate a function's code and that of the functions inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

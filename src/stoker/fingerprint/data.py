@@ -1,6 +1,6 @@
-"""How data is hashed: containers, arrays, tensors, generators of random numbers.
+"""Hashes data: containers, arrays, tensors, generators of random numbers.
 
-Promise: by content; a mapped file by what it is, for it may be larger than memory.
+Promise: by content; a mapped file by its FileRange, for it may be larger than memory.
 """
 
 import ctypes
@@ -43,7 +43,7 @@ def table(walker: Walker, value: Any, path: str) -> None:
 
 
 def _put_bulk(walker: Walker, items: Collection[object], path: str) -> bool:
-    """Hash many items at once; False where one of them is not plain, at whatever depth."""
+    """Hash many items at once. Returns False if one of them is not plain, at whatever depth."""
     if len(items) < NUM_BULK:
         return False
     iterator = iter(items)
@@ -101,7 +101,7 @@ def array(walker: Walker, value: Any, path: str) -> None:
 
 
 def _put_mapped(walker: Walker, value: Any, shown: mmap.mmap, path: str) -> None:
-    """By the file, or by the address where no other machine could have it."""
+    """Hash a mapped array by its file, or by its address if no other machine could have it."""
     address = value.__array_interface__["data"][0]
     if file_of(shown) is None:
         walker.put(b"m", str(address).encode())
@@ -120,7 +120,7 @@ def mapping(walker: Walker, value: mmap.mmap, path: str) -> None:
 
 
 def _put_array(walker: Walker, value: Any, path: str) -> None:
-    """Hash an array's bytes, a row at a time where a flat view would need a copy."""
+    """Hash an array's bytes, a row at a time if a flat view would need a copy."""
     if value.nbytes <= CHUNK_NBYTES or value.ndim == 0:
         walker.put(b"d", value.tobytes())
     elif value.flags.c_contiguous:
@@ -147,7 +147,7 @@ def tensor(walker: Walker, value: torch.Tensor, path: str) -> None:
 
 
 def _put_memory(walker: Walker, flat: torch.Tensor, path: str) -> None:
-    """Not by NumPy, which torch may lack."""
+    """Hash a tensor's bytes without NumPy, which torch may lack."""
     if flat.nbytes <= CHUNK_NBYTES:
         walker.put(b"d", ctypes.string_at(flat.data_ptr(), flat.nbytes))
     else:

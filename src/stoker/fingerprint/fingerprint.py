@@ -1,9 +1,9 @@
-"""A fingerprint of everything that a job can reach, to tell whether its state has moved.
+"""Computes a fingerprint of everything that a job can reach, to tell whether its state has changed.
 
-Promise: two processes forked from one parent that give the same fingerprint make the same
-batch from the same indices and the same three global generators.
-Ban: no guess. What cannot be looked into (an open file, a C object without a state) and what
-takes longer than allowed raises Unwatchable, and the job is then not portable.
+Promise: two processes forked from one parent that give the same fingerprint make the same batch
+from the same indices and the same three global generators.
+Ban: no guess. What cannot be looked into (an open file, a C object without a state) and what takes
+longer than allowed raises Unwatchable, and the job is then not portable.
 """
 
 import collections
@@ -39,13 +39,13 @@ def fingerprint(
     lazy: set[str] | None = None,
     limit_nbytes: float = math.inf,
 ) -> bytes:
-    """16 bytes that change when anything reachable from `roots` changes.
+    """Return 16 bytes that change when anything reachable from `roots` changes.
 
-    The three global generators are left out: they travel by themselves. banned: global names
-    that no code in reach may use. trail: is given what was reached, inner things first, each with
-    a digest, to tell where two fingerprints part; TRAIL_LENGTH of them. lazy: is given the modules that
-    functions import when they are called. limit_nbytes: of arrays and tensors, mapped files left out.
-    Raises Unwatchable, TooLarge beyond the limit.
+    The three global generators are left out: they travel by themselves. banned: global names that
+    no code in reach may use. trail: is given what was reached, inner things first, each with a
+    digest, to tell where two fingerprints differ; TRAIL_LENGTH of them. lazy: is given the modules
+    that functions import when they are called. limit_nbytes: of arrays and tensors, mapped files
+    left out. Raises Unwatchable, TooLarge beyond the limit.
     """
     walker = Walker(_HANDLERS, deadline, banned, trail, lazy, limit_nbytes)
     try:

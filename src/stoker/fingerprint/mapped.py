@@ -1,8 +1,8 @@
-"""Mapped files: which bytes of which file, so that another machine can map them itself.
+"""Identifies which bytes of which file are mapped, so that another machine can map them itself.
 
-Promise: a `FileRange` is the same where a file looks the same: its size, when it was changed, and
-both ends of what is mapped. What may be written through, what was replaced or deleted since, and
-what is no file has none.
+Promise: a `FileRange` is the same if a file looks the same: its size, when it was changed, and both
+ends of what is mapped. A mapping has none if it may be written through, if its file was replaced or
+deleted since, or if it has no file.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ END_NBYTES = 64 << 10  # at either end, to be compared
 
 
 class FileRange(NamedTuple):
-    """`nbytes` from `start` on of a file that has `file_nbytes`."""
+    """A range of a mapped file: `nbytes` from `start` on, of a file that has `file_nbytes`."""
 
     path: str
     start: int
@@ -28,11 +28,11 @@ class FileRange(NamedTuple):
 
 
 class NotTheSame(Exception):
-    """A file is not here what it was elsewhere, or is not here."""
+    """Raised if a file is not here what it was elsewhere, or is missing here."""
 
 
 def mapping_of(array: Any) -> mmap.mmap | None:
-    """What a numpy array shows, if that is a mapping, as token files are."""
+    """Return the mapping that a numpy array views, as of a token file; None if it views none."""
     base = array
     while base is not None:
         if isinstance(base, mmap.mmap):
@@ -42,7 +42,7 @@ def mapping_of(array: Any) -> mmap.mmap | None:
 
 
 def address_of(mapping: mmap.mmap) -> int:
-    """Raises ValueError where it is closed."""
+    """Return where a mapping lies in memory. Raises ValueError if it is closed."""
     shown = sys.modules["numpy"].frombuffer(mapping, "u1")
     return int(shown.__array_interface__["data"][0])
 
@@ -51,7 +51,7 @@ _known: "weakref.WeakKeyDictionary[mmap.mmap, FileRange | None]" = weakref.WeakK
 
 
 def file_of(mapping: mmap.mmap) -> FileRange | None:
-    """What a mapping shows; None: see the module, and for good."""
+    """Return a mapping's file range; None if it has none (see the module), and then for good."""
     if mapping not in _known or _has_changed(_known[mapping]):
         try:
             _known[mapping] = _found(address_of(mapping), len(mapping))
@@ -71,7 +71,7 @@ def _has_changed(file: FileRange | None) -> bool:
 
 
 def _found(address: int, nbytes: int) -> FileRange | None:
-    """Source: proc(5), /proc/pid/maps."""
+    """Find the file that is mapped at an address. Source: proc(5), /proc/pid/maps."""
     for row in Path("/proc/self/maps").read_text(errors="surrogateescape").splitlines():
         place, permissions, start, _, inode, *path = row.split(maxsplit=5)
         first, end = (int(text, 16) for text in place.split("-"))
@@ -84,7 +84,7 @@ def _found(address: int, nbytes: int) -> FileRange | None:
 
 
 def look(path: str, start: int, nbytes: int) -> FileRange:
-    """At the file that is there now. Raises OSError."""
+    """Return a range of the file that is there now. Raises OSError."""
     with Path(path).open("rb") as file:
         status = os.fstat(file.fileno())
         ends = hashlib.blake2b(digest_size=16)
@@ -94,7 +94,7 @@ def look(path: str, start: int, nbytes: int) -> FileRange:
 
 
 def opened(file: FileRange) -> mmap.mmap:
-    """The same bytes, mapped here. Raises NotTheSame."""
+    """Map the same bytes here. Raises NotTheSame."""
     try:
         found = look(file.path, file.start, file.nbytes)
         if found != file:

@@ -1,10 +1,11 @@
-"""Traces that work leaves outside of the Python objects it can reach: output, files, processes.
+"""Detects traces that work leaves outside of Python objects: output, files, processes, sockets.
 
 Promise: what is written to stdout, stderr or any file or pipe that was open when this process was
-forked is swallowed, from Python and from C alike, and `traces` tells of it; so it does of files
-that are opened for writing, removed or renamed, of processes that are started and of sockets that
-are opened.
-Ban: only for a process of ours. An audit hook cannot be removed (docs.python.org, sys.addaudithook).
+forked is swallowed, from Python and from C alike, and `traces` reports it; it also reports files
+that are opened for writing, removed or renamed, processes that are started and sockets that are
+opened.
+Ban: only for a process of ours. An audit hook cannot be removed (docs.python.org,
+sys.addaudithook).
 """
 
 import contextlib
@@ -27,7 +28,7 @@ _TELLING = {
 
 
 class Outside:
-    """Watches between `begin` and `traces`. Owner: the process's main thread."""
+    """Records traces between `begin` and `traces`. Owner: the process's main thread."""
 
     def __init__(self) -> None:
         self._seen: list[str] = []
@@ -42,7 +43,7 @@ class Outside:
         self._is_watching = True
 
     def traces(self) -> str:
-        """What was left since `begin`, in words; empty: nothing."""
+        """Describe a trace that was left since `begin`; empty if there is none."""
         self._flush()
         self._is_watching = False
         has_printed = os.fstat(self._output_fd).st_size > 0
@@ -70,7 +71,7 @@ class Outside:
 
 
 def _writable_fds() -> set[int]:
-    """Open files, pipes and terminals that can be written to. Not sockets: ours is one."""
+    """Return open files, pipes and terminals that can be written to, no sockets: ours is one."""
     found = {1, 2}
     for entry in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):  # the folder itself, closed by now

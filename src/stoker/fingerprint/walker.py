@@ -1,7 +1,7 @@
-"""A walk over everything that can be reached from a value, hashed as it goes.
+"""Walks over everything that can be reached from a value, and hashes it on the way.
 
-Promise: what is reached once or a hundred times is hashed once; a cycle ends; a copy hashes as
-its original. How each kind of thing is hashed is its handler's business.
+Promise: what is reached once or a hundred times is hashed once; a cycle ends; a copy hashes as its
+original. How each kind of object is hashed is up to its handler.
 Ban: no guess. What cannot be looked into raises Unwatchable.
 """
 
@@ -31,15 +31,15 @@ _CODE = (types.FunctionType, type, types.ModuleType)
 
 
 class Unwatchable(Exception):
-    """Why a job's state cannot be watched, with the path to the thing."""
+    """A job's state cannot be fingerprinted; says why, with the path to the object."""
 
 
 class TooLarge(Unwatchable):
-    """More arrays and tensors than were allowed."""
+    """The job has more bytes of arrays and tensors than were allowed."""
 
 
 class Walker:
-    """One walk. What it is made of: as `fingerprint` has it."""
+    """Hashes what one walk reaches. Its arguments are those of `fingerprint`."""
 
     def __init__(
         self,
@@ -81,9 +81,10 @@ class Walker:
             self._walk_object(value, kind, path)
 
     def _walk_object(self, value: Any, kind: type, path: str) -> None:
-        """By content, so that a copy looks like the original: what a function reaches by a global
-        is a copy, or is not, where the job was unpickled. Which of the job's own objects are one
-        and the same does count.
+        """Hash an object by content, so that a copy hashes as its original.
+
+        What a function reaches by a global is a copy, or is not, where the job was unpickled. Which
+        of the job's own objects are one and the same does count.
         """
         self.look_at_clock(path)
         me = id(value)
@@ -172,7 +173,7 @@ class Walker:
             self.walk(value, f"{path}[{i}]")
 
     def walk_subclass(self, value: Any, path: str) -> None:
-        """What an instance of a user's list, dict, array or tensor class has beside its items."""
+        """Hash what an instance of a user's list, dict, array or tensor class has beside items."""
         kind = type(value)
         self.walk_attributes(value, kind, path)
         if not is_trusted(kind.__module__) and kind.__module__ != "builtins":
@@ -184,7 +185,7 @@ class Walker:
         self._hash.update(data)
 
     def weigh(self, nbytes: int, path: str) -> None:
-        """Before that much memory is hashed."""
+        """Count memory before it is hashed. Raises TooLarge if that is more than allowed."""
         self._left_nbytes -= nbytes
         if self._left_nbytes < 0:
             sizes = f"{nbytes / (1 << 30):.1f} GiB, and all together more than"

@@ -1,1 +1,1 @@
-"""What DistributedDataParallel sends, in fewer bits."""
+"""Compresses the gradients that DistributedDataParallel sends between ranks (--gradients)."""

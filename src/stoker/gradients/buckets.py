@@ -1,7 +1,7 @@
-"""What a rank remembers between a model's steps: its buckets' messages, and what codes have lost.
+"""Keeps each DDP bucket's message buffers, and the residuals of compression, between steps.
 
-Promise: a bucket that was seen before takes no memory for its messages; what a step loses is
-remembered by parameter, never by bucket, for DDP builds its buckets anew.
+Promise: a bucket that was seen before allocates nothing for its messages; residuals, which are what
+compression lost in a step, are kept by parameter, never by bucket, for DDP rebuilds its buckets.
 Ban: no collective; exchange.py and on_stream.py have those.
 """
 
@@ -18,9 +18,10 @@ from stoker.gradients.filters import Coding
 
 
 class Choice(Protocol):
-    """Says which buckets are coded, and how: gate/picker.py's Picker.
+    """Decides which buckets are compressed, and with which codes: gate/picker.py's Picker.
 
-    is_over: nothing will be decided any more. next_step: whether none will be coded any more.
+    is_over: whether nothing is left to decide. next_step: whether no bucket will be compressed any
+    more.
     """
 
     @property
@@ -32,7 +33,7 @@ class Choice(Protocol):
 
 
 class Always:
-    """Every bucket, with the codes that were asked for."""
+    """Compresses every bucket, with the codes that were asked for."""
 
     is_over = True
 
@@ -48,9 +49,9 @@ class Always:
 
 @dataclass(slots=True)
 class Counts:
-    """What was exchanged. wire_nbytes: sent by this rank; raw_nbytes: what fp32 would have sent.
+    """Totals of the exchange. wire_nbytes: sent by this rank; raw_nbytes: what fp32 would be.
 
-    scheme: how gradients travel now; None where that is the script's business.
+    scheme: how gradients travel now; None if the script's own hook decides that.
     """
 
     scheme: str | None = None
@@ -60,9 +61,10 @@ class Counts:
 
 
 class Bucket:
-    """The messages of one bucket, as long as it holds the same parameters.
+    """The message buffers of one bucket, valid while it holds the same parameters.
 
-    sent, received: all ranks' messages, one after the other; own: this rank's sums, which go to all.
+    sent, received: all ranks' messages, one after the other; own: this rank's averages, which go to
+    all.
     """
 
     def __init__(self, segments: Sequence[Segment], size: int, rank: int, device: torch.device):
@@ -83,7 +85,7 @@ class Bucket:
         self._wide: torch.Tensor | None = None  # of 16-bit gradients
 
     def quantise(self, buffer: torch.Tensor, residuals: torch.Tensor, seed: Any) -> None:
-        """Into what will be sent."""
+        """Quantise the gradients in `buffer`, with their residuals, into the messages to send."""
         if buffer.dtype == torch.float32:
             values = self._loops.given(buffer)
         else:
@@ -96,12 +98,12 @@ class Bucket:
             self._loops.quantise(values, table, message, kept, seed)
 
     def add_up(self, seed: Any) -> None:
-        """What was received, in the order of the ranks, into this rank's sums."""
+        """Average the received messages, in rank order, and quantise the result into `own`."""
         divisor = np.float32(self._size)
         self._loops.reduce(self._received, self._size, self._table, divisor, self._own, seed)
 
     def dequantise(self, buffer: torch.Tensor) -> None:
-        """All ranks' sums, as received."""
+        """Write all ranks' averages, as received, to `buffer`."""
         wide = buffer if self._wide is None else self._wide
         values = self._loops.given(wide)
         for message, table in zip(self._answers, self._tables, strict=True):
@@ -111,9 +113,9 @@ class Bucket:
 
 
 class Buckets:
-    """Of one model, on one of `size` ranks.
+    """All buckets of one model, on one of `size` ranks.
 
-    Owner: whoever issues its collectives.
+    Owner: the thread that issues the model's collectives.
     """
 
     def __init__(
@@ -127,13 +129,13 @@ class Buckets:
         self.counts = Counts()
 
     def next_step(self, at_s: float) -> None:
-        """The first bucket of a step came at this time."""
+        """Begin a step, whose first bucket came at `at_s`."""
         if self._choice.next_step(at_s):
             self._known.clear()
             self._residuals = torch.empty(0)
 
     def meet(self) -> None:
-        """Before the first bucket. Collective."""
+        """Have the choice measure, before the first bucket; later calls do nothing. Collective."""
         if not self._has_met:
             self._choice.meet()
             self._has_met = True
@@ -141,9 +143,9 @@ class Buckets:
     def quantised(
         self, parameters: Sequence[torch.Tensor], buffer: torch.Tensor, number: int
     ) -> Bucket | None:
-        """The bucket with its messages written; None where it is not to be coded.
+        """Return the bucket with its messages written; None if it is not to be compressed.
 
-        number: of all buckets there ever were.
+        number: counts the buckets of all steps.
         """
         lengths = [parameter.numel() for parameter in parameters]
         ids = [id(parameter) for parameter in parameters]
@@ -179,12 +181,12 @@ class Buckets:
         self.counts.raw_nbytes += 2 * (self._size - 1) * 4 * num // self._size
 
     def _forget(self, ids: list[int]) -> None:
-        """Buckets that these parameters were in: after the first step they are built anew."""
+        """Drop the buckets that held these parameters: after the first step DDP rebuilds them."""
         for key in [key for key in self._known if set(ids) & set(key[1:])]:
             del self._known[key]
 
     def _seed(self, number: int, of_sum: bool = False) -> np.uint64:
-        """Another for each rank, bucket, step and half."""
+        """Return a rounding seed: another for each rank, bucket, step and half of the exchange."""
         if self._coding.seed is None:
             return NEAREST
         words = (self._coding.seed, number, self._size if of_sum else self._rank)

@@ -1,4 +1,4 @@
-"""How a gradient's elements travel, and the schemes that a user may ask for.
+"""Defines the number formats (codes) in which gradients travel, and the names users give them.
 
 Pure: standard library only.
 """
@@ -12,11 +12,12 @@ WORD_NBYTES = 4  # what a block begins and ends at a multiple of, in a message
 
 
 class Code(IntEnum):
-    """Of one block, by the bits of an element.
+    """The format of one block; its value is the number of bits per element.
 
-    FP32: as it is. BF16: its upper half, rounded to nearest even. INT8, INT4: a whole number of
-    -127..127 or -7..7 times 1/127 or 1/7 of the block's largest magnitude, which goes along in fp32;
-    zeros and the largest are exact. A block that holds what is not finite has NaN for it.
+    FP32: unchanged. BF16: its upper half, rounded to nearest even. INT8, INT4: a whole number of
+    -127..127 or -7..7 times 1/127 or 1/7 of the block's largest magnitude, which goes along in
+    fp32; zeros and the largest are exact. If an element is not finite, NaN is sent as that
+    magnitude.
     """
 
     INT4 = 4
@@ -26,11 +27,11 @@ class Code(IntEnum):
 
     @property
     def num_levels(self) -> int:
-        """The largest whole number: 127 or 7. Raises KeyError for floats."""
+        """The largest whole number of an integer format: 127 or 7. Raises KeyError for floats."""
         return {Code.INT8: 127, Code.INT4: 7}[self]
 
     def block_nbytes(self, length: int) -> int:
-        """What a block of so many elements takes in a message, whole words."""
+        """Return the bytes that a block of `length` elements takes in a message, in whole words."""
         scale_nbytes = WORD_NBYTES if self in (Code.INT4, Code.INT8) else 0
         nbytes = -(-length * self // 8)
         return scale_nbytes + -(-nbytes // WORD_NBYTES) * WORD_NBYTES
@@ -40,5 +41,5 @@ NAMES = {"fp32": Code.FP32, "bf16": Code.BF16, "8bit": Code.INT8, "4bit": Code.I
 
 
 def capped(codes: Sequence[Code], cap: Code) -> list[Code]:
-    """None with fewer bits than the cap has."""
+    """Return the codes, each with at least as many bits as `cap`."""
     return [max(code, cap) for code in codes]

@@ -1,10 +1,11 @@
-"""Compressed scatter-reduce-allgather of one model's buckets, on CPU tensors over gloo.
+"""Averages one model's buckets over gloo: compressed reduce-scatter and all-gather of CPU tensors.
 
-Each rank adds up a shard: codes go to their shard's rank (all-to-all), are added up in fp32 in the
-order of the ranks, coded once more, and go to everybody (all-gather), who all read the same codes.
+Each rank adds up a shard: compressed gradients go to their shard's rank (all-to-all), are added up
+in fp32 in rank order, compressed once more, and go to all ranks (all-gather), which all read the
+same bytes.
 
 Promise: all ranks end with the same bits; buckets are exchanged in the order in which they were
-given. Every collective is issued by this object's thread, none from a callback: gloo may else see
+given. Every collective is issued by this object's thread, none from a callback: else gloo may see
 another order on another rank.
 Owner: its thread; shared: the queue.
 """
@@ -29,7 +30,7 @@ END_S = 1.0  # the thread's, when the model goes
 
 @dataclass(slots=True)
 class _Turn:
-    """One bucket's turn. done: of the training loop; number: of all buckets, ever."""
+    """A bucket queued for its exchange. done: the training loop's future; number: of all steps."""
 
     parameters: list[torch.Tensor]
     buffer: torch.Tensor
@@ -41,7 +42,8 @@ class _Turn:
 
 
 class Exchange:
-    """group: a torch.distributed.ProcessGroupGloo that nobody else uses, of the same ranks on each."""
+    """Averages buckets on a thread of its own. group: a torch.distributed.ProcessGroupGloo that
+    nothing else uses, of the same ranks on each."""
 
     closes_at_exit = True
 
@@ -63,10 +65,10 @@ class Exchange:
     def exchange(
         self, parameters: list[torch.Tensor], buffer: torch.Tensor, is_first: bool = True
     ) -> Any:
-        """Average a bucket over the ranks, in place: a future of the buffer.
+        """Average a bucket over the ranks, in place; return a future of the buffer.
 
-        parameters: whose gradients lie in the buffer, in its order. is_first: of its step. The
-        future raises what the collective raised.
+        parameters: those whose gradients lie in the buffer, in its order. is_first: of its step.
+        The future raises what the collective raised.
         """
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="stoker-gradients", daemon=True)
@@ -78,7 +80,7 @@ class Exchange:
         return outcome
 
     def close(self) -> None:
-        """End the thread. Idempotent; nothing in a forked copy."""
+        """End the thread. Idempotent; does nothing in a forked copy."""
         if self._thread is not None and os.getpid() == self._pid:
             self._jobs.put(None)
             self._thread.join(END_S)  # longer only where a peer is lost
@@ -109,7 +111,7 @@ class Exchange:
             done.set_result(result)
 
     def _average(self, job: _Turn) -> None:
-        """As DDP without a hook (torch/csrc/distributed/c10d/reducer.cpp, 2.13)."""
+        """Average as DDP does without a hook (torch/csrc/distributed/c10d/reducer.cpp, 2.13)."""
         if job.buffer.dtype == torch.float32:
             # torch would bring a team of threads into this one
             values = job.buffer.numpy()
@@ -131,7 +133,7 @@ class Exchange:
         self._buckets.finish(bucket, job.buffer)
 
     def _prepare_next(self) -> None:
-        """The next bucket's codes, while this one's are on their way."""
+        """Quantise the next bucket while this one's messages are on their way."""
         if self._following is not None:
             return
         with contextlib.suppress(queue.Empty):
@@ -142,12 +144,12 @@ class Exchange:
                 self._quantise(self._following)
 
     def _quantise(self, job: _Turn) -> None:
-        """Leaves a bucket alone that is not to be coded."""
+        """Quantise a bucket, unless it is not to be compressed."""
         job.bucket = self._buckets.quantised(job.parameters, job.buffer, job.number)
 
 
 def _teller(done: "torch.futures.Future[Any]", buffer: torch.Tensor) -> Callable[[Any], None]:
-    """Tells the training loop how an average has ended."""
+    """Return a callback that tells the training loop how an average has ended."""
 
     def tell(reduced: "torch.futures.Future[Any]") -> None:
         try:
@@ -160,7 +162,7 @@ def _teller(done: "torch.futures.Future[Any]", buffer: torch.Tensor) -> Callable
 
 
 def _outcome(done: "torch.futures.Future[Any]") -> torch.Tensor:
-    """An error is raised here, for a future's own exceptions do not reach DDP."""
+    """Return the buffer, or raise the error here: a future's own exceptions do not reach DDP."""
     result = done.value()
     if isinstance(result, Exception):
         raise result

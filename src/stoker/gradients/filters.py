@@ -1,6 +1,6 @@
-"""Which parameters travel as they are: by what they are in the model, not by what they are called.
+"""Decides which parameters stay uncompressed: by their role in the model, not by their name.
 
-A few thousand numbers decide much of what a model gives: biases, norms, embeddings and the output
+A few thousand numbers decide much of a model's output: biases, norms, embeddings and the output
 head. They are few, and so they are not compressed unless the user says so.
 """
 
@@ -26,7 +26,7 @@ MIN_LEN = 1024  # elements; below it there is nothing to save
 
 
 class Described(NamedTuple):
-    """One parameter. name: as in `named_parameters`; owner: the module that holds it, by number in
+    """A parameter. name: as in `named_parameters`; owner: the module that holds it, by number in
     the order of registration; kind: of that module: "embedding", "norm" or "other"."""
 
     name: str
@@ -45,7 +45,7 @@ class Described(NamedTuple):
 def codes_of(
     parameters: Sequence[Described], code: Code, patterns: Mapping[str, Code]
 ) -> list[Code]:
-    """The code of each: of the first pattern that its name matches (`fnmatch`), else `code` or FP32."""
+    """Return the codes: of the first pattern a name matches (`fnmatch`), else `code` or FP32."""
     heads = _heads(parameters)
     codes = []
     for parameter in parameters:
@@ -58,7 +58,7 @@ def codes_of(
 
 
 def why_exact(parameter: Described) -> str:
-    """Empty where nothing speaks against compressing it."""
+    """Return why a parameter should not be compressed; empty if nothing speaks against it."""
     if len(parameter.shape) < 2:
         return "one dimension"
     if parameter.kind != "other":
@@ -67,8 +67,8 @@ def why_exact(parameter: Described) -> str:
 
 
 def _heads(parameters: Sequence[Described]) -> set[int]:
-    """Modules that give the output: those whose matrix has an embedding's shape, for they turn back
-    into its vocabulary; where there are none, the last one that has a matrix."""
+    """Return the modules that give the output: those whose matrix has an embedding's shape, for
+    they map back to its vocabulary; if there are none, the last one that has a matrix."""
     matrices = [parameter for parameter in parameters if not why_exact(parameter)]
     vocabularies = {p.shape for p in parameters if p.kind == "embedding"}
     heads = {p.owner for p in matrices if p.shape in vocabularies}
@@ -77,9 +77,10 @@ def _heads(parameters: Sequence[Described]) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class Coding:
-    """codes: of each parameter, by id; memory: where each one's residual lies; num: of all of those.
+    """How each parameter of a model is compressed. codes: by the parameter's id.
 
-    seed: of stochastic rounding; None: to nearest.
+    memory: where each one's residual begins, by id; num: elements of all residuals. seed: of
+    stochastic rounding; None: to nearest.
     """
 
     codes: dict[int, Code]
@@ -89,7 +90,7 @@ class Coding:
 
 
 def described(model: torch.nn.Module) -> list[tuple[Described, torch.nn.Parameter]]:
-    """Each parameter where a module holds it: a shared one as often as there are such."""
+    """List each parameter of each module: a shared one once for every module that holds it."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     found = []
     for number, module in enumerate(model.modules()):
@@ -116,13 +117,13 @@ def coding_of(model: torch.nn.Module, scheme: str, patterns: Mapping[str, str]) 
 
 
 def unmatched(model: torch.nn.Module, patterns: Iterable[str]) -> list[str]:
-    """Patterns that are no parameter's."""
+    """Return the patterns that match no parameter's name."""
     names = [name for name, _ in model.named_parameters()]
     return [each for each in patterns if not any(fnmatchcase(name, each) for name in names)]
 
 
 def sent_of(model: torch.nn.Module) -> Sent:
-    """What 4 bits would leave of a model's gradients. frac: 1 where nothing can be coded."""
+    """Return what 4 bits would leave of a model's gradients. frac: 1 if none can be compressed."""
     coding = coding_of(model, "4bit", {})
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     raw = sum(8 * parameter.nbytes for parameter in parameters)

@@ -1,8 +1,8 @@
-"""A model's communication hook: compressed averages, until the script registers a hook of its own.
+"""Registers a DDP hook that compresses gradients, until the script registers a hook of its own.
 
 DDP takes one hook and never another, so ours is there from the model's beginning and gives way: to
-the script's, which then is called as DDP would call it; to a plain average, where Join counts ranks
-or a bucket holds what cannot be coded.
+the script's, which then is called as DDP would call it; to a plain average, if Join counts ranks or
+a bucket holds what cannot be compressed.
 """
 
 import weakref
@@ -26,7 +26,7 @@ BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
 
 def why_not(model: torch.nn.parallel.DistributedDataParallel) -> str:
-    """Why a model's gradients are left as they are; empty where they need not be."""
+    """Return why a model's gradients are left as they are; empty if they can be compressed."""
     if model._delay_all_reduce_all_params:  # first: such a model lacks what follows
         return "it delays the averages of all its parameters"
     if model._comm_hooks:
@@ -45,7 +45,7 @@ def why_not(model: torch.nn.parallel.DistributedDataParallel) -> str:
 
 
 def check_loops(model: torch.nn.Module) -> None:
-    """Raises ImportError where a library is missing that codes such a model's gradients."""
+    """Raise ImportError if a library is missing that compresses such a model's gradients."""
     loops_for(device_of(model))
 
 
@@ -56,15 +56,15 @@ def device_of(model: torch.nn.Module) -> torch.device:
 def exchange_on(
     device: torch.device, group: Any, coding: Coding, choice: Picker
 ) -> Exchange | OnStream:
-    """Of a model on that device."""
+    """Return what averages a model's buckets on its device: Exchange on a CPU, else OnStream."""
     if device.type == "cpu":
         return Exchange(group, coding, choice)
     return OnStream(group, coding, choice, device)
 
 
 class Averages(Protocol):
-    """Of buckets over the ranks: Exchange, OnStream or Survey. closes_at_exit: not only when its model
-    goes."""
+    """Averages buckets over the ranks: Exchange, OnStream or Survey. closes_at_exit: whether
+    `close` is called at exit too, not only when the model goes."""
 
     @property
     def closes_at_exit(self) -> bool: ...
@@ -76,9 +76,10 @@ class Averages(Protocol):
 
 
 class Hook:
-    """exchange: averages what is not the script's own business, or DDP's.
+    """The communication hook of one model, registered with DDP by `attach`.
 
-    Registered with DDP by `attach`. Counts what was exchanged in `counts`.
+    exchange: averages the buckets that neither the script's hook nor a plain average takes; counts
+    what it exchanged in `counts`.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Hook:
         _register(self._model().reducer, self, _average)
 
     def give_way(self, hook: Callable[..., Any], state: object) -> None:
-        """The script's hook is called from now on. Raises what torch raises for a second one."""
+        """Call the script's hook from now on. Raises what torch raises for a second one."""
         if self._theirs is not None:
             _register(self._model().reducer, state, hook)
         self._theirs = hook, state
@@ -121,9 +122,9 @@ def compressing(
     patterns: Mapping[str, str],
     tell: Callable[[TrialResult | None], None],
 ) -> Hook:
-    """scheme: bf16, 8bit, 4bit, best (which permits all), or one of these with +ef; patterns: codes
-    by parameter name; tell: hears once whether codes gain, from whoever issues the collectives;
-    None: no bucket was worth a trial."""
+    """Return a hook that compresses gradients. scheme: bf16, 8bit, 4bit, best (which permits all),
+    or one of these with +ef; patterns: codes by parameter name; tell: called once with whether
+    codes gain, by the thread that issues the collectives; None: no bucket was worth a trial."""
     device = device_of(model)
     group = meeting.own_group(device)
     coding = coding_of(model.module, scheme, patterns)
@@ -139,7 +140,8 @@ def surveying(
     tell: Callable[[Measured], None],
     stop: Callable[[], None],
 ) -> Hook:
-    """DDP's own averages, watched. Measures the links, which takes all ranks some seconds."""
+    """Return a hook that averages as DDP does, and times the steps. Measures the links first, which
+    takes all ranks some seconds."""
     device = device_of(model)
     schemes = {name: coding_of(model.module, name, {}).codes for name in SCHEMES}
     weak = weakref.ref(model)
@@ -157,7 +159,7 @@ def _average(hook: Hook, bucket: Any) -> Any:
 
 
 def _plain(model: Any, buffer: torch.Tensor, divisor: int) -> Any:
-    """What DDP does without a hook (torch/csrc/distributed/c10d/reducer.cpp, 2.13)."""
+    """Average as DDP does without a hook (torch/csrc/distributed/c10d/reducer.cpp, 2.13)."""
     if buffer.layout is torch.strided:
         buffer.mul_(1.0 / divisor)
     else:
@@ -167,7 +169,7 @@ def _plain(model: Any, buffer: torch.Tensor, divisor: int) -> Any:
 
 
 def _num_joining(model: Any) -> int:
-    """By how many ranks DDP would divide under `join()`."""
+    """Return the number of ranks by which DDP would divide under `join()`."""
     if model._divide_by_initial_world_size:
         return int(model.process_group.size())
     # A rank that has joined calls hooks outside of a backward pass.

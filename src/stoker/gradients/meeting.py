@@ -1,4 +1,4 @@
-"""Whether all ranks of a model will compress its gradients alike, and a process group of their own.
+"""Checks that all ranks compress a model's gradients alike, and makes their own process group.
 
 Promise: all ranks come to the same answer, and none waits for another: each says what it will do
 before DDP's own first collective, and reads what the others said after it.
@@ -16,7 +16,7 @@ _num_models: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
 
 
 class Meeting:
-    """The ranks of one model. group: DDP's; `word` must be every rank's for all to agree."""
+    """The ranks of one model; they agree if all say the same `word`. group: DDP's."""
 
     def __init__(self, group: Any, word: str) -> None:
         self.group, self._word = group, word
@@ -25,7 +25,7 @@ class Meeting:
         self._store.set(f"rank {group.rank()}", word)
 
     def others(self) -> list[int]:
-        """Ranks of the group that have said something else, or nothing."""
+        """Return the ranks of the group that have said something else, or nothing."""
         words = {rank: f"rank {rank}" for rank in range(self.group.size())}
         if self._store.check(list(words.values())):
             found = self._store.multi_get(list(words.values()))
@@ -34,9 +34,9 @@ class Meeting:
         return [rank for rank, said in enumerate(found) if said != self._word.encode()]
 
     def own_group(self, device: torch.device) -> Any:
-        """A group of the same ranks that is known to nobody else. gloo's waits for all of them; NCCL
-        makes its communicator with the first collective.
+        """Make a group of the same ranks that nothing else knows of.
 
+        gloo's waits for all of them; NCCL makes its communicator with the first collective.
         Not by `new_group`: it counts a process's groups into the next one's name, so that later
         groups of the script's could miss each other.
         """

@@ -1,8 +1,8 @@
-"""exchange.py's scatter-reduce-allgather for accelerators: on a stream beside the backward pass's.
+"""Averages one model's buckets on an accelerator, on a stream beside the backward pass's.
 
-Promise: as there. Everything is issued by the thread that calls DDP's hook, in the order of the
-buckets, as NCCL wants it. That thread waits for the device in the first step, while a trial times steps,
-and where a bucket is new; then for nothing.
+Promise: as exchange.py's, for the same collectives. Everything is issued by the thread that calls
+DDP's hook, in bucket order, as NCCL wants it. That thread waits for the device in the first step,
+while a trial times steps, and where a bucket is new; otherwise it never waits.
 """
 
 import contextlib
@@ -19,9 +19,9 @@ from stoker.gradients.filters import Coding
 
 
 class OnStream:
-    """group: a torch.distributed.ProcessGroupNCCL that nobody else uses, of the same ranks on each.
+    """Averages buckets on a CUDA stream of its own; on a device without streams it waits for each.
 
-    On a device without streams, as a CPU, each bucket is waited for.
+    group: a torch.distributed.ProcessGroupNCCL that nothing else uses, of the same ranks on each.
     """
 
     closes_at_exit = False
@@ -43,7 +43,7 @@ class OnStream:
     def exchange(
         self, parameters: list[torch.Tensor], buffer: torch.Tensor, is_first: bool = True
     ) -> Any:
-        """As Exchange's. While a CUDA graph is captured: as DDP without a hook."""
+        """Average as Exchange does; while a CUDA graph is captured, as DDP without a hook."""
         if self._stream is not None and torch.cuda.is_current_stream_capturing():
             self._average(buffer)
             return self._done(buffer)
@@ -65,21 +65,21 @@ class OnStream:
             return self._done(buffer)
 
     def close(self) -> None:
-        """Give the group's communicators back once all that was sent has come; nobody waits for it.
+        """Shut the communicators down once all that was sent has arrived, without waiting for it.
 
-        Nothing in a forked copy. Not at exit: a peer may be lost, and be waited for.
+        Does nothing in a forked copy. Not called at exit: a peer may be lost, and be waited for.
         """
         if self._stream is not None and os.getpid() == self._pid:
             threading.Thread(target=_shut_down, args=(self._group,), daemon=True).start()
 
     def _average(self, buffer: torch.Tensor) -> None:
-        """torch/csrc/distributed/c10d/reducer.cpp, 2.13."""
+        """Average as DDP does without a hook (torch/csrc/distributed/c10d/reducer.cpp, 2.13)."""
         self._group.allreduce([buffer.mul_(1.0 / self._size)]).wait()
         self._buckets.count_plain(buffer)
 
     @contextlib.contextmanager
     def _beside(self) -> Iterator[None]:
-        """What is issued runs once the gradients are there, and what DDP issues next beside it."""
+        """Issue work that runs once the gradients are there, beside what DDP issues next."""
         if self._stream is None:
             yield
             return
@@ -88,7 +88,7 @@ class OnStream:
             yield
 
     def _done(self, buffer: torch.Tensor) -> "torch.futures.Future[torch.Tensor]":
-        """Whoever waits for it has its own stream wait for ours."""
+        """Return a future of the buffer; whoever waits for it has its own stream wait for ours."""
         devices: list[Any] | None = None if self._stream is None else [self._device]
         done: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
         done.set_result(buffer)

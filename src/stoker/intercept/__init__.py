@@ -1,1 +1,1 @@
-"""torch's names, on the trainer's side."""
+"""Replaces torch functions in the training process, so that loaders and DDP use stoker."""

@@ -1,4 +1,4 @@
-"""Wait for `torch.utils.data` to be imported, then patch it.
+"""Wait for `torch.utils.data` and DDP to be imported, then patch them.
 
 Promise: a process that never imports torch pays for this file and an import hook, nothing else
 (<= 1 ms). Ban: never imports torch itself; never lets an error of ours into the script.
@@ -22,7 +22,7 @@ PROOF = "STOKER_PROOF"  # set by `stoker verify`; verify/record.py
 
 
 class _Watcher:
-    """A finder that finds nothing, but lets `then` run once after `watched` was executed."""
+    """An import hook that finds nothing itself, but runs `then` once `watched` was executed."""
 
     def __init__(self, watched: str, then: Callable[[], None]) -> None:
         self._watched = watched
@@ -41,7 +41,7 @@ class _Watcher:
 
 
 class _Then:
-    """A loader that runs the real one, steps aside, and does what follows."""
+    """A module loader that runs the real one, removes itself from the module and calls `then`."""
 
     def __init__(self, loader: Any, then: Callable[[], None]) -> None:
         self._loader = loader
@@ -60,7 +60,7 @@ class _Then:
 
 
 def install() -> None:
-    """Patch torch; on any error of ours leave everything to torch, with one line."""
+    """Patch torch; on any error of ours leave everything to torch and print one line."""
     try:
         from stoker.config import from_env
         from stoker.intercept import patches
@@ -71,7 +71,7 @@ def install() -> None:
 
 
 def _say(text: str) -> None:
-    """As speak.say; in silence where even that fails."""
+    """Print a line with speak.say; nothing if even that fails."""
     try:  # contextlib would cost a process without torch 3 ms
         from stoker import speak
 
@@ -81,7 +81,7 @@ def _say(text: str) -> None:
 
 
 def arm() -> None:
-    """Called by the .pth line, at interpreter start, where STOKER_RUN is set."""
+    """Install the import hooks. Run by the .pth line at interpreter start if STOKER_RUN is set."""
     try:  # noqa: SIM105  # contextlib would cost a process without torch 3 ms
         from stoker import at_fork  # noqa: F401  # finds its lists while the heap is small
     except Exception:
@@ -96,7 +96,7 @@ def arm() -> None:
 
 
 def install_ddp() -> None:
-    """Patch DDP; on any error of ours leave it to torch, with one line."""
+    """Patch DDP; on any error of ours leave gradients to DDP and print one line."""
     try:
         from stoker.intercept import patches
 
@@ -106,7 +106,7 @@ def install_ddp() -> None:
 
 
 def _seed() -> None:
-    """Both sides of `stoker verify` start from the same seeds; the script's own come later."""
+    """Seed both sides of `stoker verify` alike; the script's own seeds come later."""
     from stoker.verify import side
 
     side.seed_python()

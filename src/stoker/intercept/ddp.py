@@ -1,5 +1,7 @@
-"""What becomes of a DistributedDataParallel: with `--gradients` it has our hook from its beginning, until
-the script brings one of its own; without, what it has timed itself is read, and told once.
+"""Attaches stoker's gradient hook to DDP models; without --gradients, only estimates its gain.
+
+With `--gradients` a model has the hook until the script registers one of its own; without,
+DDP's own timings are read and the estimate is printed once.
 
 Promise: a model whose gradients are not compressed is DDP's alone, with one line that says why; all
 ranks of a model decide alike. Without `--gradients` nothing of a model's is touched or sent.
@@ -28,7 +30,7 @@ _hooks: "weakref.WeakKeyDictionary[Any, Hook]" = weakref.WeakKeyDictionary()
 
 
 def make(original: Callable[..., None]) -> Callable[..., None]:
-    """`__init__`."""
+    """Wrap DDP's `__init__`: attach the hook with `--gradients`, only read timings without."""
 
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it is that one
@@ -44,7 +46,7 @@ def make(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _word() -> str:
-    """What every rank of a model must say for its gradients to be ours; empty: they are not to be."""
+    """Return the settings that all ranks of a model must share for our hook; empty: no hook."""
     if PROBE in os.environ:  # the first model is surveyed, and no other
         return f"{__version__} probe {len(_hooks)}"
     if run.settings.gradients is None or run.settings.off:
@@ -53,7 +55,7 @@ def _word() -> str:
 
 
 def register(original: Callable[..., None]) -> Callable[..., None]:
-    """`register_comm_hook`: as DDP's own where none of ours is in the way (torch 2.13)."""
+    """Wrap `register_comm_hook`: our hook, if attached, gives way to the script's (torch 2.13)."""
 
     @functools.wraps(original)
     def register_comm_hook(self: Any, state: object, hook: Callable[..., Any]) -> None:
@@ -69,7 +71,7 @@ def register(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def register_builtin(original: Callable[..., None]) -> Callable[..., None]:
-    """`_register_builtin_comm_hook`: its two kinds, as torch also has them in Python."""
+    """Wrap `_register_builtin_comm_hook`, whose two kinds torch also has in Python."""
 
     @functools.wraps(original)
     def _register_builtin_comm_hook(self: Any, comm_hook_type: Any) -> None:
@@ -94,7 +96,7 @@ def _give_way(model: Any, ours: "Hook", state: object, hook: Callable[..., Any])
 
 
 def _say(group: Any, text: str, speaker: int = 0) -> None:
-    """Once for all ranks."""
+    """Print a line once for all ranks of the group, on the rank `speaker`."""
     if group.rank() == speaker:
         _tell(text)
 
@@ -107,7 +109,7 @@ def _tell(text: str) -> None:
 
 
 def _meet(word: str, signature: inspect.Signature, args: Any, kwargs: Any) -> "Meeting | None":
-    """Tell the other ranks before the collective that every rank's `__init__` begins with."""
+    """Tell the other ranks our settings before the collective that every `__init__` begins with."""
     try:
         asked = signature.bind(*args, **kwargs).arguments
     except TypeError:  # torch's own error follows
@@ -131,7 +133,7 @@ def _meet(word: str, signature: inspect.Signature, args: Any, kwargs: Any) -> "M
 
 
 def _attach(model: Any, meeting: "Meeting") -> None:
-    """All ranks come to the same end here: each has seen the same model and the same words."""
+    """Attach the hook or say why not. All ranks decide alike: they see the same model and words."""
     from stoker.gradients.hook import why_not
 
     name = type(model.module).__name__
@@ -162,7 +164,7 @@ def _compressing(model: Any, meeting: "Meeting") -> "Hook":
         _say(meeting.group, f"--gradient-codes: no parameter of a {name} matches {strange[0]!r}")
 
     def tell(verdict: "TrialResult | None") -> None:
-        """From whoever issues the collectives."""
+        """Print the trial's result; called by the thread that issues the collectives."""
         if verdict is None or not verdict.is_coded:
             hook.counts.scheme = "fp32"
         _say(meeting.group, f"gradients: {_words(scheme, verdict)}")
@@ -196,7 +198,7 @@ def _surveying(model: Any, meeting: "Meeting") -> "Hook":
 
 
 def _watch(model: Any) -> None:
-    """Tell once, on one rank, what codes would gain; nothing where they cannot be had."""
+    """Print once, on rank 0, what compression would gain; nothing if it cannot be used."""
     try:
         from stoker.gradients.hook import why_not
 
@@ -210,7 +212,7 @@ def _watch(model: Any) -> None:
 
 
 class _Observer:
-    """Of one model, until it is gone or enough was seen."""
+    """A reader of one model's DDP timings, until the model is gone or enough was seen."""
 
     def __init__(self, model: Any) -> None:
         from stoker.gradients.filters import sent_of
@@ -222,7 +224,7 @@ class _Observer:
         self._is_over = False
 
     def look(self) -> None:
-        """Nothing from another thread than the model's: DDP's times have a lock that it may hold."""
+        """Read DDP's timings; only in the model's thread, which may hold DDP's lock on them."""
         model = self._model()
         if self._is_over or model is None or threading.get_ident() != self._thread:
             return

@@ -1,6 +1,6 @@
-"""Why a loader stays with torch.
+"""Decides whether a loader can be offloaded, and names the reasons if it stays with torch.
 
-Promise: an empty answer means that stoker can carry it to the last bit; anything else is a
+Promise: an empty answer means that stoker reproduces it to the last bit; anything else is a
 reason in words, said once and listed in the report (docs/guarantees.md, G4).
 """
 
@@ -18,9 +18,9 @@ KNOWN_TORCHDATA = "0.11"  # tests/unit/loaders/test_shape.py trips where it is a
 
 
 def why_not_offload(loader: DataLoader[Any], chains_asked: bool) -> list[str]:
-    """Reasons, the most telling first; empty: it may be offloaded.
+    """Return the reasons not to offload a loader, the most telling first; empty: it may be.
 
-    chains_asked: a loader without workers is to have some.
+    chains_asked: `--chains` is to give workers to a loader that has none.
     """
     return [reason for reason in _reasons(loader, chains_asked) if reason]
 
@@ -44,13 +44,13 @@ def _reasons(loader: DataLoader[Any], chains_asked: bool) -> list[str]:
 
 
 def _prefetch_factor(loader: DataLoader[Any]) -> int:
-    """torch asks what only resembles a loader for it where it has workers."""
+    """Return prefetch_factor, or 1. Like torch, ask a loader look-alike only if it has workers."""
     asked = loader.prefetch_factor if loader.num_workers else None
     return 1 if asked is None else asked
 
 
 def overrides_get_iterator(kind: type) -> bool:
-    """Whether a loader class brings its own, and more than a known wrapper around torch's."""
+    """Whether a loader class has its own _get_iterator that is no known wrapper around torch's."""
     for base in kind.__mro__:
         if base is DataLoader:
             return False
@@ -61,7 +61,7 @@ def overrides_get_iterator(kind: type) -> bool:
 
 
 def why_not_stateful(loader: DataLoader[Any], chains_asked: bool) -> list[str]:
-    """As why_not_offload, for torchdata's StatefulDataLoader, which has `--chains` from its script."""
+    """Return the reasons not to offload torchdata's StatefulDataLoader; it ignores `--chains`."""
     return [reason for reason in _stateful_reasons(loader) if reason]
 
 
@@ -101,7 +101,7 @@ def _about_dataset(loader: DataLoader[Any], chains_asked: bool) -> str:
 
 
 def _about_context(loader: DataLoader[Any]) -> str:
-    """MONAI's ThreadDataLoader has a context whose processes are threads, for one."""
+    """Return a reason if workers are no processes, as in MONAI's ThreadDataLoader; else empty."""
     context = loader.multiprocessing_context if loader.num_workers else None
     process = getattr(context, "Process", BaseProcess)
     if isinstance(process, type) and issubclass(process, BaseProcess):
@@ -119,7 +119,7 @@ def _about_processes() -> str:
 
 @functools.cache
 def why_not_here() -> str:
-    """Why stoker does not work with this system, Python or torch; empty: it does."""
+    """Return why stoker does not work with this system or torch; empty: it does."""
     import torch
 
     numbers = re.match(r"(\d+)\.(\d+)", str(torch.__version__))

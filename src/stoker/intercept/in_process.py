@@ -1,6 +1,6 @@
 """Loaders with `num_workers=0`: which are offloaded, and what is reported.
 
-Promise: one line for a loader that others could make faster; none where nothing is to gain.
+Promise: one line for a loader that workers could make faster; none if there is nothing to gain.
 """
 
 import weakref
@@ -26,7 +26,7 @@ TRYING = "num_workers=0: not looked at yet"
 
 @dataclass(slots=True)
 class _Known:
-    """What was found out about a loader. usual: see InProcessOptions."""
+    """Findings about a loader, kept between its iterators. usual: see InProcessOptions."""
 
     loader: "weakref.ref[DataLoader[Any]]"
     why_here: str = ""
@@ -49,13 +49,13 @@ def _known(loader: "DataLoader[Any]") -> _Known:
 
 
 def why(loader: "DataLoader[Any]") -> list[str]:
-    """Reasons of a loader that was tried and stays with torch; empty for any other."""
+    """Return the reason why a loader that was tried stays with torch; empty for any other."""
     reason = _known(loader).why_here
     return [reason] if reason else []
 
 
 def make_iterator(loader: "DataLoader[Any]", record: "LoaderRecord", attempt: "Attempt") -> Any:
-    """An iterator that finds out by itself who makes the batches. attempt: knows it early."""
+    """Make an iterator that decides who makes its batches. attempt: gets it before `__init__`."""
     from stoker.loaders.in_process.first import FirstBatches, InProcessOptions
     from stoker.report.digest import batch_sha256
 

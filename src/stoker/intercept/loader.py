@@ -1,4 +1,4 @@
-"""What iterating a DataLoader does: our stream, or torch's own iterator with a reason.
+"""Replaces a DataLoader's iterator by ours, or leaves torch's own and says why.
 
 Promise: in doubt, torch (docs/guarantees.md, G4).
 """
@@ -42,12 +42,12 @@ _OURS = f"{Path(__file__).parents[1]}/"
 
 
 def get_iterator(original: GetIterator) -> GetIterator:
-    """DataLoader._get_iterator: a StreamIterator where we may, else torch's."""
+    """Wrap DataLoader._get_iterator: a StreamIterator if we may, else torch's."""
     return _handing_out(_made, original)
 
 
 def get_stateful_iterator(original: GetIterator) -> GetIterator:
-    """StatefulDataLoader._get_iterator: a StatefulIterator where we may, else torchdata's."""
+    """Wrap StatefulDataLoader._get_iterator: a StatefulIterator if we may, else torchdata's."""
     return _handing_out(_made_stateful, original)
 
 
@@ -80,7 +80,7 @@ def _follow(iterator: Any, loader: "DataLoader[Any]") -> None:
 
 
 def _made(original: GetIterator, loader: "DataLoader[Any]", place: str) -> Any:
-    """An iterator with a meter."""
+    """Return an iterator with a meter: ours if the loader may be offloaded, else torch's."""
     reasons = _why_not(loader)
     if reasons:
         _say_why(place, reasons)
@@ -94,7 +94,7 @@ def _made(original: GetIterator, loader: "DataLoader[Any]", place: str) -> Any:
 
 
 def _made_stateful(original: GetIterator, loader: "DataLoader[Any]", place: str) -> Any:
-    """An iterator with a meter."""
+    """Return an iterator with a meter: ours if the loader may be offloaded, else torchdata's."""
 
     def torchdatas(loader: "DataLoader[Any]") -> Any:
         with _fast_forwarding():
@@ -109,10 +109,10 @@ def _made_stateful(original: GetIterator, loader: "DataLoader[Any]", place: str)
 
 
 def _asked(question: Callable[..., list[str]], *about: Any, place: str = "") -> list[str]:
-    """The reasons that a question gives; if it fails, that is one.
+    """Return the reasons that `question` gives; if it fails, that is one.
 
     Nothing of the script's runs for it that torch would run, so an error is the script's only if a
-    signal handler raised it. place: where that is said here.
+    signal handler raised it. place: if given, such a reason is printed for it.
     """
     try:
         return question(*about)
@@ -126,7 +126,7 @@ def _asked(question: Callable[..., list[str]], *about: Any, place: str = "") -> 
 
 
 def _left(make: Callable[[], Any], loader: Any, place: str, reasons: list[str]) -> Any:
-    """torch's own iterator, which `make` makes, with a meter if there can be one."""
+    """Return torch's own iterator, made by `make`, with a meter if there can be one."""
     record = None
     try:
         record = _record(loader, place, loader.num_workers, reasons)
@@ -140,10 +140,10 @@ def _left(make: Callable[[], Any], loader: Any, place: str, reasons: list[str]) 
 
 
 def _tried(make: MakeIterator, original: GetIterator, loader: Any, place: str) -> Any:
-    """What `make` makes; torch's own iterator if stoker fails before that stands.
+    """Return the iterator that `make` makes; torch's own if stoker fails before it is complete.
 
-    Said only when torch's iterator stands: an error of the script's arises there as well, and then
-    that is all that is to be told.
+    The failure is printed only once torch's iterator exists: an error of the script's is raised
+    there as well, and then that is all that is to be told.
     """
     attempt: Attempt | None = None
     try:
@@ -180,7 +180,7 @@ def _handed_over(
 
 
 def _drawn_of(iterator: Any) -> deque[int]:
-    """As `drawn_by`; where that fails, of nobody: then samples are not counted."""
+    """Return `drawn_by(iterator)`; if that fails, an unattached deque: samples go uncounted."""
     try:
         return drawn_by(iterator)
     except Exception as error:
@@ -199,9 +199,9 @@ def _fast_forwarding() -> Iterator[None]:
 
 
 def _torchs(original: GetIterator, loader: "DataLoader[Any]") -> Any:
-    """torch's own iterator; in the plain run of `stoker verify --chains N` with N workers.
+    """Return torch's own iterator; in the plain run of `stoker verify --chains N` with N workers.
 
-    Only where stoker would have N chains too (docs/decisions/009-verify.md).
+    Only if stoker would have N chains too (docs/decisions/009-verify.md).
     """
     if not _is_compared() or run.settings.chains == "script":
         return original(loader)
@@ -218,7 +218,7 @@ def _torchs(original: GetIterator, loader: "DataLoader[Any]") -> Any:
 
 
 def iterate(original: GetIterator) -> GetIterator:
-    """DataLoader.__iter__: notes loaders whose class never asks our _get_iterator."""
+    """Wrap DataLoader.__iter__, to meter loaders whose class never asks our _get_iterator."""
 
     @functools.wraps(original)
     @stack.passed_over
@@ -247,7 +247,7 @@ def _noted(loader: "DataLoader[Any]", iterator: Any, frame: Any) -> None:
 
 @speak.guarded
 def _begin_again(loader: "DataLoader[Any]") -> None:
-    """A persistent iterator drops what was drawn and not delivered."""
+    """Note that a loader is iterated; a persistent iterator forgets batches not yet delivered."""
     run.iterated()
     iterator = loader.__dict__.get("_iterator")
     meter = None if iterator is None else iterator.__dict__.get("_stoker_meter")
@@ -257,7 +257,7 @@ def _begin_again(loader: "DataLoader[Any]") -> None:
 
 
 def _count_own(loader: "DataLoader[Any]", iterator: Any, place: str) -> None:
-    """What a class of its own hands out; it may be anything, a generator for one."""
+    """Meter what a class's own _get_iterator returns; that may be anything, even a generator."""
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
     reasons = _why_not(loader)
@@ -269,14 +269,14 @@ def _count_own(loader: "DataLoader[Any]", iterator: Any, place: str) -> None:
 
 
 def _begin_epoch(iterator: Any) -> None:
-    """Of a persistent iterator `iter()` makes none, and begins another epoch all the same."""
+    """Begin an epoch in the verify trail, even if `iter()` returned a persistent iterator again."""
     meter = iterator._stoker_meter
     if meter is not None and meter.trail is not None:
         meter.trail.begin_epoch()
 
 
 def next_batch(original: Next) -> Next:
-    """_BaseDataLoaderIter.__next__ with a meter around it."""
+    """Wrap _BaseDataLoaderIter.__next__ with a meter."""
 
     @functools.wraps(original)
     @stack.passed_over
@@ -307,7 +307,7 @@ def next_batch(original: Next) -> Next:
 
 @stack.passed_over
 def _first_batch(original: Next, iterator: Any, meter: Meter) -> Any:
-    """As `original`; where stoker fails before that batch stands, the iterator becomes torch's."""
+    """Return the first batch; if stoker fails before it is made, the iterator becomes torch's."""
     attempt, meter.attempt = meter.attempt, None
     assert attempt is not None
     attempt.iterator = iterator
@@ -328,7 +328,7 @@ def _first_batch(original: Next, iterator: Any, meter: Meter) -> Any:
 
 
 def next_index(original: Next) -> Next:
-    """_BaseDataLoaderIter._next_index, which notes how many samples were asked for."""
+    """Wrap _BaseDataLoaderIter._next_index, to note how many samples were asked for."""
 
     @functools.wraps(original)
     @stack.passed_over
@@ -354,11 +354,11 @@ def _unmetered(original: Next, iterator: Any) -> Any:
 
 
 def meet(iterator: Any, frame: Any) -> Meter | None:
-    """The meter of an iterator that was made without asking torch's DataLoader; frame asks it.
+    """Return a meter for an iterator made without torch's DataLoader. frame: its caller's.
 
     Only here, at its first next(): a function of ours around torch's __init__ would show as the
-    place of the warnings that torch gives there. None of a StatefulDataLoader's that is being made
-    and fast-forwards itself: those batches reach nobody.
+    location of the warnings that torch gives there. None while a StatefulDataLoader's iterator is
+    being made and fast-forwards itself: those batches reach nobody.
     """
     if getattr(_fast_forwards, "may", False):
         return None
@@ -387,7 +387,7 @@ def _met(iterator: Any, frame: Any) -> Meter | None:
 
 
 def _follow_unasked(iterator: Any, dataset: Any, num_workers: int) -> None:
-    """Alike for torch's and ours, who are compared; iter() did not begin their epoch."""
+    """Record it for `stoker verify`, alike for torch's and ours; no iter() began its epoch."""
     if _is_compared() and iterator._stoker_meter is not None:
         iterator._stoker_meter.follow(iterator, _looks_of(dataset, None, num_workers))
         _begin_epoch(iterator)
@@ -399,9 +399,9 @@ def _say_why(place: str, reasons: list[str]) -> None:
 
 
 def by_name(original: Callable[..., None]) -> Callable[..., None]:
-    """_MultiProcessingDataLoaderIter.__init__: one that is made by this name becomes ours too.
+    """Wrap _MultiProcessingDataLoaderIter.__init__: an iterator made by this name becomes ours too.
 
-    fastai does so, with something that only resembles a DataLoader.
+    fastai makes one so, for something that only resembles a DataLoader.
     """
     from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
@@ -417,7 +417,7 @@ def by_name(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _become_ours(iterator: Any, original: Callable[..., None], loader: Any, place: str) -> None:
-    """Or torch's after all, as `_tried`."""
+    """Turn the iterator into a StreamIterator, or into torch's own if that fails (`_tried`)."""
 
     def make(attempt: "Attempt", loader: Any, place: str) -> Any:
         from stoker.loaders.multiprocess import StreamIterator
@@ -445,7 +445,7 @@ def _why_off() -> list[str]:
 
 
 def _why_not(loader: "DataLoader[Any]", question: str = "why_not_offload") -> list[str]:
-    """question: of eligible.py."""
+    """Return the reasons not to offload. question: a function of eligible.py, by name."""
     return _why_off() or _asked(_why_not_now, loader, question)
 
 
@@ -488,7 +488,7 @@ def _offload_stateful(attempt: "Attempt", loader: Any, place: str) -> Any:
 
 
 def _check_workers(kind: type["DataLoader[Any]"], loader: "DataLoader[Any]") -> None:
-    """As the `_get_iterator` of `kind`, a library's class, does it."""
+    """Check num_workers as `kind._get_iterator` does, at its line. kind: a library's class."""
     check = "check_worker_number_rationality"
     stack.standing_at(kind._get_iterator, check)(getattr(loader, check))
 
@@ -535,7 +535,7 @@ def _chains(loader: "DataLoader[Any]", slots: int) -> int:
 
 
 def _keeps_chains(loader: "DataLoader[Any]") -> str:
-    """What it is of a loader that `--chains` is not for; empty: nothing."""
+    """Name the kind of loader, if it is one that `--chains` does not apply to; else empty."""
     from torch.utils.data import _DatasetKind
 
     if loader._dataset_kind == _DatasetKind.Iterable:
@@ -552,7 +552,7 @@ def _record(
 
 
 def _meter(iterator: Any, record: "LoaderRecord | None") -> None:
-    """None, or a failure: what the iterator gives is not counted."""
+    """Attach a meter. Without a record, or on a failure, the iterator's batches are not counted."""
     meter = None
     if record is not None:
         try:
@@ -573,7 +573,7 @@ def _looks(loader: "DataLoader[Any]") -> tuple[object, ...]:
 
 
 def _looks_of(dataset: Any, batch_size: int | None, num_workers: int) -> tuple[object, ...]:
-    """What tells two loaders at one place apart."""
+    """Return what tells apart two loaders that the same line iterates."""
     try:
         length = len(dataset)
     except Exception:  # not every dataset has one
@@ -583,8 +583,8 @@ def _looks_of(dataset: Any, batch_size: int | None, num_workers: int) -> tuple[o
 
 
 def place_of(frame: Any) -> str:
-    """file:line of the first frame of the script's own: neither ours, torch's, of another installed
-    package (tqdm, Lightning) nor Python's. Where there is none, the first that is not torch's."""
+    """Return file:line of the script's innermost frame: not ours, torch's, Python's or of another
+    installed package (tqdm, Lightning). If there is none, the first neither torch's nor ours."""
     try:
         return _place_of(frame)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Counts, times and hashes what a loader delivers: ours and torch's alike.
+"""Counts, times and hashes the batches that a loader delivers, made by stoker or by torch.
 
 Promise: changes no value and no order, never raises into the loop, asks nothing of a batch that
 would run the script's code, and costs a loader that torch keeps at most 3 % of its time.
@@ -31,9 +31,9 @@ LOOK_EVERY_S = 30e-6 / 0.005
 
 
 class Meter:
-    """One iterator's meter; several iterators of a loader share its record.
+    """The meter of one iterator; several iterators of a loader share its record.
 
-    `next()` adds to num_new and wait_s, and asks for a look when look_at_s has come.
+    `next()` adds to num_new and wait_s, and calls `look` once look_at_s has come.
     """
 
     def __init__(self, recorder: "Recorder", record: "LoaderRecord", settings: "Settings") -> None:
@@ -57,7 +57,7 @@ class Meter:
 
     @speak.guarded
     def attach(self, iterator: Any) -> None:
-        """Iterator: whose index lists count."""
+        """Count samples by the index lists of `iterator`."""
         from torch.utils.data import _DatasetKind
 
         self._drawn = drawn_by(iterator)
@@ -69,7 +69,7 @@ class Meter:
         self.trail = side.follow(loader, self._record, looks)
 
     def settled(self) -> None:
-        """Look at every batch, but of loaders that torch keeps."""
+        """Look at every batch, unless torch keeps the loader and nothing is hashed."""
         self._may_skip = not self._record.offloaded and not self._hashes
         if self._may_skip:
             _settle_at_exit()
@@ -85,19 +85,19 @@ class Meter:
         return self._record.place
 
     def give_up(self, why: str) -> None:
-        """The iterator is torch's from here on."""
+        """Record that the iterator is torch's from here on."""
         self._recorder.give_up(self._record, why)
         self.settled()
 
     @speak.guarded
     def see(self, iterator: Any, batch: Any) -> None:
-        """A batch of an iterable: its index list told at most how many samples it may have."""
+        """Count a batch of an iterable dataset, whose index list tells only a maximum."""
         at_most = self._drawn.popleft() if self._drawn else 1
         self._num_rows += num_samples(batch, at_most) if iterator._auto_collation else 1
 
     @speak.guarded
     def look(self, iterator: Any, batch: Any, got_s: float) -> None:
-        """At a batch, and at all that has come since the last look."""
+        """Account for this batch and for all that came since the last look."""
         self.look_at_workers(iterator)
         if self._left_s is not None:
             self._record.busy_s += max(0.0, got_s - self._left_s - self.wait_s)
@@ -113,7 +113,7 @@ class Meter:
 
     @speak.guarded
     def failed(self, iterator: Any, asked_s: float, is_end: bool) -> None:
-        """next() raised, after it was waited for. is_end: StopIteration."""
+        """Account for a next() that raised, waited for since asked_s. is_end: StopIteration."""
         self.wait_s += now_s() - asked_s
         self.look_at_workers(iterator)
         self.settle()
@@ -123,7 +123,7 @@ class Meter:
             self._drawn.popleft()
 
     def forget_drawn(self) -> None:
-        """A persistent iterator begins anew: what was drawn and not delivered never will be."""
+        """Forget what was drawn and not delivered: a persistent iterator begins anew without it."""
         self._drawn.clear()
 
     @speak.guarded
@@ -193,7 +193,7 @@ class Meter:
         self._seen = now
 
     def _show(self, now: float) -> None:
-        """One line, which the next one overwrites; none while somebody else's bar is there."""
+        """Show a progress line, which the next one overwrites; none beside somebody else's bar."""
         self._shown_s = now
         if bars.are_drawn():
             return
@@ -209,7 +209,7 @@ _skipping: weakref.WeakSet[Meter] = weakref.WeakSet()
 
 @functools.cache
 def _settle_at_exit() -> None:
-    """Registered after the recorder's own handler, and so run before it writes the report."""
+    """Register an exit handler after the recorder's: it runs before the report is written."""
     atexit.register(_settle_all)
 
 
@@ -224,6 +224,6 @@ def _settle_all() -> None:
 
 
 def drawn_by(iterator: Any) -> deque[int]:
-    """Lengths of the index lists that were drawn for batches that were not delivered yet."""
+    """Return the lengths of the index lists drawn for batches that were not delivered yet."""
     drawn: deque[int] = iterator.__dict__.setdefault("_stoker_drawn", deque())
     return drawn

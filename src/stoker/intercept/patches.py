@@ -1,4 +1,4 @@
-"""Every name of torch's and torchdata's that stoker replaces in the training process, as a table.
+"""Lists and applies what stoker replaces of torch and torchdata in the training process.
 
 Promise: a target that does not look as known stays torch's, with one line that says so; every
 patch can be undone. tests/unit/intercept/test_patches.py trips when a torch changes a target.
@@ -15,7 +15,7 @@ from stoker.config import Settings
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """module.name (one dot deep) becomes what `replacement` makes of the original."""
+    """A patch: module.name (one dot deep) becomes what `replacement` makes of the original."""
 
     module: str
     name: str
@@ -38,9 +38,9 @@ class Patch:
         return self.name.rpartition(".")[2]
 
     def target(self, owner: Any = None) -> Callable[..., Any]:
-        """torch's own function, or ours where installed. Raises AttributeError.
+        """Return torch's own function, or ours if it is installed. Raises AttributeError.
 
-        owner: where its module is not whole yet.
+        owner: if its module is not fully imported yet.
         """
         found: Callable[..., Any] = vars(owner or self.owner())[self.attribute]
         return found
@@ -195,9 +195,10 @@ def _apply(patch: Patch, owner: Any = None) -> None:
 
 
 def _hear_of_classes(loader: type[Any]) -> None:
-    """By `__init_subclass__`: no finder has to wait for other packages, for all to see.
+    """Patch known subclasses of DataLoader when they are defined, through `__init_subclass__`.
 
-    loader: torch's, bound here, for a script may put another in its place.
+    So no import hook has to wait for other packages, for all to see. loader: torch's, bound here,
+    for a script may put another in its place.
     """
 
     def hear(kind: type[Any], /, **keywords: Any) -> None:
@@ -211,7 +212,7 @@ def _hear_of_classes(loader: type[Any]) -> None:
 
 
 def _patch_class(kind: type[Any]) -> None:
-    """Runs where the script's class statement does: no error of ours may come out of it."""
+    """Patch a class, inside the script's class statement: no error of ours may leave it."""
     try:
         for patch in PATCHES_OF_OTHERS.get(f"{kind.__module__}.{kind.__qualname__}", ()):
             _apply(patch, kind)

@@ -1,4 +1,4 @@
-"""This process's run: its settings, its recorder, and what has been said.
+"""Holds this process's run: its settings, its recorder, its fleet and the lines already printed.
 
 One run a process; a forked child starts with none of its own. The recorder exists from the
 first loader that is iterated.
@@ -57,7 +57,7 @@ def recorder() -> "Recorder":
 
 
 def iterated() -> None:
-    """A loader is iterated: the run's time counts from the first one's iter()."""
+    """Note that a loader is iterated: the run's time counts from the first one's iter()."""
     global _began_s
     if _began_s is None:
         _began_s = now_s()
@@ -66,12 +66,12 @@ def iterated() -> None:
 
 
 def waited_s() -> float:
-    """That this process's loaders have kept it waiting."""
+    """Return the seconds that this process has waited for its loaders."""
     return 0.0 if _recorder is None else _recorder.waited_s()
 
 
 def watch(look: "Callable[[], None]") -> None:
-    """Call it every now and then, while loaders give batches, and at the end. It must not raise."""
+    """Register `look`, called now and then while loaders run, and at the end. It must not raise."""
     _looks.append(look)
 
 
@@ -93,14 +93,14 @@ def _forget() -> None:
 
 
 def slots() -> int:
-    """Processes that may make batches: --workers, or as many as `cores`."""
+    """Return how many processes may make batches: --workers, or as many as `cores`."""
     return (
         settings.workers if isinstance(settings.workers, int) and not settings.cluster else cores()
     )
 
 
 def fleet() -> "Fleet | None":
-    """The machines that help this process; None where none were asked for, or none can be had."""
+    """Return the fleet on other machines; None if none was asked for, or none can be had."""
     global _fleet
     if settings.cluster is None:
         return None
@@ -117,7 +117,7 @@ def fleet() -> "Fleet | None":
             try:
                 made = Fleet(asked | more, say_once)
             except OSError as error:  # no process, memory or file descriptor for it
-                say_once(f"no other machine helps: {error}")
+                say_once(f"remote workers are not available: {error}")
                 return None
             _fleet = _fleet or made
             if _fleet is not made:
@@ -127,7 +127,7 @@ def fleet() -> "Fleet | None":
 
 
 def _tell_what_stays() -> None:
-    """Of the environment; the engine tells of files."""
+    """Print which environment variables are not sent to workers; the engine does so for files."""
     from stoker.travels import secrets_that_stay
 
     if str(settings.cluster).startswith("processes:"):
@@ -141,7 +141,7 @@ def _tell_what_stays() -> None:
 
 
 def _cluster_of_rank(cluster: str) -> str:
-    """Ranks share what `processes:N` gives; on Ray the engine shares with all runs there are."""
+    """Return this rank's share of `processes:N`; on Ray the engine divides among all runs."""
     from stoker.report.ranks import local_rank, local_world_size
 
     if not cluster.startswith("processes:"):
@@ -151,7 +151,7 @@ def _cluster_of_rank(cluster: str) -> str:
 
 
 def _about() -> dict[str, object]:
-    """What `stoker status` calls this run."""
+    """Return how `stoker status` describes this run."""
     from stoker.report.ranks import rank_of
 
     script = Path(getattr(sys.modules["__main__"], "__file__", None) or "python").name
@@ -160,8 +160,8 @@ def _about() -> dict[str, object]:
 
 
 def code_folder() -> str | None:
-    """The folder from which the script imports what is its own: the script's; the one that holds
-    the package with `python -m package.module`. None where that is the environment, or nowhere."""
+    """Return the folder from which the script imports its own code: the script's; with `python -m
+    package.module` the one that holds the package. None if that is the environment, or nowhere."""
     main = sys.modules["__main__"]
     file, package = getattr(main, "__file__", None), getattr(main, "__package__", None)
     if file is None:
@@ -173,14 +173,14 @@ def code_folder() -> str | None:
 
 
 def cores() -> int:
-    """This rank's share of the cores, at least 1."""
+    """Return this rank's share of the cores, at least 1."""
     from stoker.report.ranks import local_world_size
 
     return max(1, usable_cores() // local_world_size(os.environ))
 
 
 def say_once(text: str) -> None:
-    """One line on stderr, unless quiet or said before."""
+    """Print one line on stderr, unless quiet or printed before."""
     if text not in _said and not settings.quiet:
         _said.add(text)
         speak.say(text)

@@ -1,7 +1,7 @@
-"""The order of a shuffled epoch, turned into Python's integers as they are wanted.
+"""Turns the order of a shuffled epoch into Python's integers piece by piece, as they are wanted.
 
-torch makes a list of all of them when the first is asked for, and of another epoch's when the
-last has left: for 1.28 million samples each costs 40 ms between two epochs, and 50 MB.
+torch makes a list of all indices when the first is asked for, and another list once the last
+has left: for 1.28 million samples each costs 40 ms between two epochs, and 50 MB.
 Measured: benchmarks/epoch_gap.py
 
 Promise: the indices are torch's, and its generators move at the same moments by the same draws;
@@ -18,7 +18,7 @@ PIECE = 4096  # indices; 0.1 ms
 
 
 def shuffle(original: Callable[..., Iterator[int]]) -> Callable[..., Iterator[int]]:
-    """RandomSampler.__iter__, without the long lists."""
+    """Wrap RandomSampler.__iter__, to do without the long lists."""
 
     @functools.wraps(original)
     def __iter__(self: Any) -> Iterator[int]:  # noqa: N807  # shows in tracebacks
@@ -47,7 +47,7 @@ def _guarded(sampler: Any, original: Callable[..., Iterator[int]]) -> Iterator[i
 
 
 def _without_replacement(sampler: Any) -> Iterator[int]:
-    """Source: torch/utils/data/sampler.py `RandomSampler.__iter__`, 2.13."""
+    """Iterate the indices. Source: torch/utils/data/sampler.py `RandomSampler.__iter__`, 2.13."""
     import torch
 
     n = len(sampler.data_source)

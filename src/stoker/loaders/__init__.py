@@ -1,1 +1,1 @@
-"""Iterators in place of torch's, one file for each kind of loader, and what drives their workers."""
+"""Iterators that replace torch's, one file for each kind of loader, and their workers' driver."""

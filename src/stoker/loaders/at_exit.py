@@ -1,6 +1,6 @@
-"""Iterators that are open when the process ends: their workers are ended before it does.
+"""Ends the workers of iterators that are still open when the interpreter exits.
 
-Owner: the main thread, at exit. Nothing in a forked copy.
+Owner: the main thread, at exit. Does nothing in a forked copy.
 """
 
 import os
@@ -33,12 +33,12 @@ def close_at_exit(iterator: OpenIterator) -> None:
 
 
 def forget(iterator: OpenIterator) -> None:
-    """It is closed."""
+    """Drop an iterator that has been closed."""
     _open.discard(iterator)
 
 
 def close_all() -> None:
-    """At the interpreter's end; intercept/run.py says when that is."""
+    """Close every open iterator at interpreter exit; intercept/run.py says when that is."""
     for iterator in tuple(_open):
         if iterator.owner_thread == threading.get_ident():  # else its thread may be at work
             iterator._close(EXIT_GRACE_S)

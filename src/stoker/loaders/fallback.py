@@ -49,7 +49,7 @@ _NOT_TORCHS = ("_driver", "_state", "_pinner", "_options", "_job", "owner_thread
 
 
 class Attempt:
-    """What it takes to give a loader back to torch, from iter() to the first batch.
+    """Keeps what it takes to give a loader back to torch, from iter() to the first batch.
 
     iterator: ours, as soon as it exists, finished or not.
     """
@@ -71,7 +71,7 @@ class Attempt:
         return bool(getattr(self.iterator, "tells", False))
 
     def hand_over(self, original: Callable[[DataLoader[Any]], Any]) -> Any:
-        """Returns torch's own iterator. original: torch's function, which makes one from the start."""
+        """Return torch's own iterator. original: torch's function, which makes one from scratch."""
         self._stop()
         iterator, loader = self.iterator, self._loader
         if not hasattr(iterator, "_base_seed") or self._is_stateful:
@@ -114,7 +114,7 @@ class Attempt:
         iterator.__dict__.pop("_drawn", None)
 
     def _begin_again(self) -> None:
-        """Draw anew what was drawn: torchdata keeps the sampler's state of each draw."""
+        """Draw again what was drawn: torchdata keeps the sampler's state of each draw."""
         from torchdata.stateful_dataloader import stateful_dataloader as theirs
 
         now = torch.get_rng_state()

@@ -1,4 +1,4 @@
-"""What the training loop sees: an iterator that torch's own code takes for torch's.
+"""Replaces torch's multi-process iterator by a subclass of it, whose workers are stoker's.
 
 Promise: batches, their order, the trainer's generators, the moments at which the sampler is
 asked, errors and their texts are those of `_MultiProcessingDataLoaderIter`
@@ -43,7 +43,7 @@ DEFAULT_PREFETCH = 2
 
 
 class WorkerHandle:
-    """What public code reads of torch's `_workers[i]`: the slot's latest process."""
+    """Replaces torch's `_workers[i]`, as far as public code reads it: the slot's latest process."""
 
     def __init__(self, driver: Driver, slot: int, name: str) -> None:
         self._driver = driver
@@ -75,7 +75,7 @@ class WorkerHandle:
 
 
 class _Results:
-    """What public code reads of torch's `_data_queue`."""
+    """Replaces torch's `_data_queue`, as far as public code reads it."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -87,7 +87,7 @@ class _Results:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StreamOptions:
-    """What the run's settings come to for one loader."""
+    """The run's settings, resolved for one loader."""
 
     num_chains: int
     num_slots: int
@@ -205,7 +205,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
         return batch
 
     def _shutdown_workers(self) -> None:
-        """End the workers; see `Driver.close`. Nothing at interpreter exit: open.py does it."""
+        """End the workers; see `Driver.close`. Not at interpreter exit: at_exit.py does it."""
         if self._shutdown or _utils is None or _utils.python_exit_status is not False:
             return
         self._close(LEAVE_S)
@@ -265,7 +265,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
 
 @dataclass(frozen=True, slots=True)
 class _Pinning:
-    """In place of a batch: its copy in pinned memory, which a thread makes."""
+    """Replaces a batch while a thread copies it to pinned memory."""
 
     future: "concurrent.futures.Future[Any]"
 
@@ -299,7 +299,7 @@ def _set_up_pinning(device_index: int) -> None:
 
 
 def _reraise(failed: Failed) -> NoReturn:
-    """The dataset's own error, with the worker's traceback, and which samples it was."""
+    """Raise the dataset's own error, with the worker's traceback and the samples at fault."""
     try:
         failed.wrapper.reraise()
     except Exception as error:
@@ -319,7 +319,7 @@ def _is_file(name: object) -> bool:
 
 
 def death(died: Died, max_deaths: int) -> RuntimeError:
-    """torch's words for a dead worker (torch/csrc/DataLoader.cpp, 2.13), and the samples."""
+    """Return torch's error for a dead worker (torch/csrc/DataLoader.cpp, 2.13), and the samples."""
     how = died.how
     if isinstance(how, str):
         return RuntimeError(f"DataLoader worker exited unexpectedly: {how}")

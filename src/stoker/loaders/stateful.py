@@ -1,8 +1,8 @@
-"""What the training loop sees of a StatefulDataLoader: a stream, with torchdata's own books.
+"""Iterates over a StatefulDataLoader with stoker's workers and torchdata's own bookkeeping.
 
 Promise: batches and `state_dict()` are those of `_StatefulMultiProcessingDataLoaderIter`
 (torchdata/stateful_dataloader/stateful_dataloader.py, 0.11), whose __init__ is not run; a state
-saved by either is good for the other. What decides on a snapshot is torchdata's rule, restated
+saved by either is good for the other. When a snapshot is taken is torchdata's rule, restated
 here; what a snapshot holds is made by torchdata's own methods, which this class inherits.
 Ban: imported only where the script has imported torchdata.
 Owner: the thread that iterates.
@@ -65,7 +65,7 @@ class StatefulIterator(StreamIterator, _StatefulMultiProcessingDataLoaderIter): 
             self._saved = None  # it may be large
 
     def _start_driver(self, loader: DataLoader[Any], options: StreamOptions) -> Driver:
-        """After the base class has drawn its seed, before any worker is started."""
+        """Parse the saved state: after the base class has drawn its seed, before workers start."""
         state, self._state_to_load = self._state_to_load, None
         if state is not None:
             self._saved = _Saved(state, loader)
@@ -119,7 +119,7 @@ class StatefulIterator(StreamIterator, _StatefulMultiProcessingDataLoaderIter): 
             raise
 
     def _fill(self) -> None:
-        """Draw indices on torch's schedule, and note the sampler where a snapshot will need it.
+        """Draw indices on torch's schedule, and keep the sampler's state if a snapshot needs it.
 
         Source: torchdata's `_try_put_index`, 0.11.
         """
@@ -146,7 +146,7 @@ class StatefulIterator(StreamIterator, _StatefulMultiProcessingDataLoaderIter): 
         return num_drawn % interval == 0, (num_drawn - 1) % interval + self._num_workers >= interval
 
     def _delivered(self, batch: Any) -> Any:
-        """Source: torchdata's `_process_data`, 0.11."""
+        """Record the state that came with a batch. Source: torchdata's `_process_data`, 0.11."""
         task_id = self._driver.taken_id
         told = self._driver.states.pop(task_id, None)
         self._note_ends(task_id)
@@ -187,7 +187,7 @@ class StatefulIterator(StreamIterator, _StatefulMultiProcessingDataLoaderIter): 
             self._update_worker_snapshot(self._worker_key(told.chain), loads(told.state))
 
     def _note_ends(self, task_id: int) -> None:
-        """Of the workers whose iterables ended at a task before this one."""
+        """Record the states of workers whose iterables ended at a task before this one."""
         ends = self._driver.ends
         if ends:
             for _, told in sorted(end for end in ends if end[0] < task_id):
@@ -195,7 +195,7 @@ class StatefulIterator(StreamIterator, _StatefulMultiProcessingDataLoaderIter): 
             ends[:] = [end for end in ends if end[0] >= task_id]
 
     def _go_on_from(self, saved: "_Saved") -> None:
-        """Source: the second half of torchdata's __init__, 0.11."""
+        """Resume from a state. Source: the second half of torchdata's __init__, 0.11."""
         self._restore_main_state(saved.main)
         self._num_yielded = saved.num_yielded
         self._update_snapshot(
@@ -229,7 +229,7 @@ class StatefulIterator(StreamIterator, _StatefulMultiProcessingDataLoaderIter): 
 
 
 class _Saved:
-    """What a state says of where to begin. Raises as torchdata does where it is no such state."""
+    """Where a saved state says to begin. Raises as torchdata does if it is no such state."""
 
     def __init__(self, state: dict[str, Any], loader: DataLoader[Any]) -> None:
         of = _StatefulMultiProcessingDataLoaderIter
@@ -252,7 +252,7 @@ class _Saved:
         self.first_chain = after % loader.num_workers
 
     def _is_bare(self) -> bool:
-        """Whether neither the iterable nor its iterator told a state; the first worker speaks."""
+        """Whether neither iterable nor iterator told a state, by the first worker's snapshot."""
         for worker in self.workers:
             if worker is not None:
                 nothing_within: bool = worker[_FETCHER_STATE][_DATASET_ITER_STATE] is None

@@ -1,1 +1,1 @@
-"""Worker processes on this machine."""
+"""Runs worker processes on this machine."""

@@ -1,4 +1,4 @@
-"""What the stream asks of whoever runs its workers.
+"""Defines the protocol `Cluster`, which starts, signals and ends worker processes.
 
 One contract suite (tests/contract/) runs on every implementation.
 """
@@ -11,7 +11,7 @@ from stoker.scheduler.tasks.slot import Exit, Slot
 
 
 class Cluster(Protocol):
-    """Starts worker processes, one a slot, and tells how they ended.
+    """Starts worker processes, one per slot, and tells how they ended.
 
     Owner: one thread. All calls but `wait_*` and `close` return at once.
     """
@@ -20,9 +20,9 @@ class Cluster(Protocol):
     """Why a worker that died stays dead; empty: another can be started in its slot."""
 
     def start(self, slot: Slot, after_s: float = 0.0) -> socket.socket:
-        """Start a worker there; returns the trainer's end of its socket. The old one must be gone.
+        """Start the slot's worker, whose last must be gone; returns the trainer's end of a socket.
 
-        after_s: not before, where starting one is quick; a signal to it makes it start at once.
+        after_s: wait so long first, if starting one is quick; a signal to it starts it at once.
         """
 
     def start_rest(self) -> None:
@@ -30,25 +30,25 @@ class Cluster(Protocol):
         beyond its cores."""
 
     def drop_rest(self) -> None:
-        """The workers that were put off are not needed: their sockets end."""
+        """Give up the workers that were put off: their sockets end."""
 
     def signal(self, slot: Slot, signum: int) -> None:
-        """Send a signal to the slot's worker; nothing if it ended."""
+        """Send a signal to the slot's worker; do nothing if it has ended."""
 
     def wait_pid(self, slot: Slot, deadline: Deadline) -> int | None:
-        """Pid of the slot's latest worker; None when it has not started in time."""
+        """Return the pid of the slot's latest worker; None if it has not started in time."""
 
     def wait_exit(self, slot: Slot, deadline: Deadline) -> Exit | None:
-        """How the slot's latest worker ended; None when it has not in time."""
+        """Return how the slot's latest worker ended; None if it has not ended in time."""
 
     def news_fds(self) -> set[int]:
-        """Descriptors, readable when a worker may have ended; none once there can be no news."""
+        """Return descriptors, readable when a worker may have ended; empty once none can."""
 
     def hear(self) -> None:
-        """Take in what is readable. Never waits."""
+        """Read what has come on those descriptors. Never waits."""
 
     def take_ended(self) -> set[Slot]:
-        """Slots whose latest worker is known to have ended, each told once: what it started may
+        """Return slots whose latest worker is known to have ended, each once: what it started may
         hold a copy of its socket, which then does not end."""
 
     @property
@@ -56,4 +56,4 @@ class Cluster(Protocol):
         """Whether no worker can be started any more."""
 
     def close(self, grace_s: float) -> None:
-        """End every worker: after grace_s they are terminated, then killed. Idempotent."""
+        """End every worker: after grace_s seconds they are terminated, then killed. Idempotent."""

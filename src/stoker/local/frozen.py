@@ -1,7 +1,7 @@
-"""A copy of something as it is now, from which a process can be started later.
+"""Copies an object as it is now, so that a process can be started from the copy later.
 
 Promise: what other processes share with it (tensors in shared memory or on a device, locks and
-queues of multiprocessing) is shared by what thaws as well, not copied.
+queues of multiprocessing) stays shared with the thawed object, and is not copied.
 """
 
 import io
@@ -14,11 +14,11 @@ _SHARED_FROM = ("multiprocessing.", "torch.multiprocessing.")
 
 
 class TooLarge(Exception):
-    """More bytes than the copy may have."""
+    """Raised if a copy would take more bytes than it may."""
 
 
 class Frozen:
-    """value must be picklable. Raises TooLarge, and whatever its pickling raises."""
+    """A copy of a picklable value. Raises TooLarge, and whatever pickling the value raises."""
 
     def __init__(self, value: object, limit_nbytes: int) -> None:
         self._shared: list[Any] = []

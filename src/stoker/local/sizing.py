@@ -1,4 +1,4 @@
-"""How many slots this machine has for workers, how much memory, and what workers would gain.
+"""Computes how many workers and how much memory this machine can afford, and the speedup to expect.
 
 Pure but for reading /sys and /proc: standard library only.
 """
@@ -13,14 +13,14 @@ OWN = Path("/proc/self/cgroup")  # paths below that. Source: cgroups(7)
 
 
 def usable_cores(cgroup: Path = CGROUP) -> int:
-    """Cores that this process may use: affinity and cgroup quota, at least 1."""
+    """Count the cores that this process may use: affinity and cgroup quota, at least 1."""
     quota = cpu_quota(cgroup)
     cores = len(os.sched_getaffinity(0))
     return cores if quota is None else max(1, min(cores, int(quota + 0.5)))
 
 
 def cpu_quota(cgroup: Path = CGROUP) -> float | None:
-    """Cores that the cgroup grants (v2 cpu.max, v1 cpu.cfs_quota_us); None without a limit."""
+    """Return cores that the cgroup grants (v2 cpu.max, v1 cpu.cfs_quota_us); None if unlimited."""
     for limit, period in _quota_files(cgroup):
         if limit.isdecimal() and period.isdecimal() and int(period) > 0:
             return int(limit) / int(period)
@@ -38,7 +38,7 @@ def _quota_files(cgroup: Path) -> list[tuple[str, str]]:
 
 
 def batch_s(fetch_s: float, step_s: float, num_workers: int, num_cores: int) -> float:
-    """Seconds a batch if `num_workers` processes fetch while the training loop works.
+    """Estimate seconds per batch if `num_workers` processes fetch while the training loop works.
 
     fetch_s: of one batch in one process; step_s: of the loop between two batches, on one core.
     """
@@ -46,17 +46,17 @@ def batch_s(fetch_s: float, step_s: float, num_workers: int, num_cores: int) -> 
 
 
 def gain(fetch_s: float, step_s: float, num_workers: int, num_cores: int) -> float:
-    """How many times as fast the loop gets if others fetch, by `batch_s`."""
+    """Estimate how many times as fast the loop gets if workers fetch its batches, by `batch_s`."""
     return (fetch_s + step_s) / max(batch_s(fetch_s, step_s, num_workers, num_cores), 1e-9)
 
 
 def workers_wanted(fetch_s: float, step_s: float, num_slots: int) -> int:
-    """Processes that keep up with the loop; no more than there are slots."""
+    """Return how many processes keep up with the loop; no more than there are slots."""
     return max(1, min(num_slots, math.ceil(fetch_s / max(step_s, 1e-9))))
 
 
 def local_slots(num_cores: int, busy_cores: float | None) -> int:
-    """Workers that this machine may have beside the training loop, while others could have them.
+    """Return how many workers to run beside the training loop, while other machines could run more.
 
     busy_cores: what the loop itself keeps busy while it does not wait for batches; None: not yet
     known, one is assumed. A quarter of a core is left to share.
@@ -66,19 +66,19 @@ def local_slots(num_cores: int, busy_cores: float | None) -> int:
 
 
 def machine_nbytes() -> int:
-    """Memory of this machine."""
+    """Return the memory of this machine in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def memory_nbytes(cgroup: Path = CGROUP, own: Path = OWN) -> int:
-    """Memory that the processes of this machine, or container, may have in all."""
+    """Return the bytes that the processes of this machine, or container, may have in all."""
     return min([machine_nbytes(), *(limit for limit, _ in _memory_of(cgroup, own))])
 
 
 def available_nbytes(
     cgroup: Path = CGROUP, meminfo: Path = Path("/proc/meminfo"), own: Path = OWN
 ) -> int:
-    """Memory that they may still take, as the kernel estimates it. Source: proc(5), meminfo."""
+    """Return the bytes they may still take, by the kernel's estimate. Source: proc(5), meminfo."""
     lines = (line.split() for line in _read(meminfo).splitlines())
     kib = [int(line[1]) for line in lines if line[0] == "MemAvailable:"]
     left = [max(0, limit - used) for limit, used in _memory_of(cgroup, own)]
@@ -86,7 +86,7 @@ def available_nbytes(
 
 
 def private_nbytes(statm: Path = Path("/proc/self/statm")) -> int:
-    """Memory of this process's own, which a fork shares until either writes to it.
+    """Return this process's private memory in bytes, which a fork shares until either writes to it.
 
     Source: proc(5), statm: resident pages, and those of them that are files' or shared memory's.
     """
@@ -96,7 +96,7 @@ def private_nbytes(statm: Path = Path("/proc/self/statm")) -> int:
 
 
 def why_no_second_copy() -> str:
-    """Why no fork of this process may live beside it; empty where its memory fits twice.
+    """Say why no fork of this process may run beside it; empty if its memory fits twice.
 
     A process that writes to all its memory while a fork lives has it twice.
     """
@@ -107,8 +107,8 @@ def why_no_second_copy() -> str:
 
 
 def _memory_of(cgroup: Path, own: Path) -> Iterator[tuple[int, int]]:
-    """What each cgroup that this process is in grants, and what of that is used, but for files'
-    pages, which can go. Of the first version and the second, from its own up to the root."""
+    """Iterate each cgroup of this process: bytes it grants, and bytes used but for files' pages,
+    which can go. Version 1's, then version 2's, each from the process's own up to the root."""
     for folder, limit, used, prefix in _memory_folders(cgroup, own):
         words = _read(folder / limit).strip(), _read(folder / used).strip()
         if words[0].isdecimal() and words[1].isdecimal():
@@ -121,7 +121,7 @@ _CACHED = ("inactive_file", "active_file")
 
 
 def _memory_folders(cgroup: Path, own: Path) -> Iterator[tuple[Path, str, str, str]]:
-    """Of a container that sees no more than its own the root's alone exist."""
+    """Iterate cgroup folders and file names; inside a container only the root's may exist."""
     paths = {"": "/", "memory": "/"}  # by controllers; "" is the second version's
     for line in _read(own).splitlines():
         _, controllers, path = line.split(":", 2)

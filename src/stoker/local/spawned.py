@@ -1,8 +1,8 @@
-"""Workers on this machine that are started as torch starts them, by spawn or forkserver.
+"""Starts workers on this machine as torch starts them, by spawn or forkserver.
 
 Promise: the first workers are started from the script's objects as they are, by the training
-process itself, so that an object that cannot be pickled is told where and as torch tells it. One
-that replaces a dead worker starts from a copy that was made then, if one could be made.
+process itself, so that an object that cannot be pickled is reported where and as torch reports it.
+A worker that replaces a dead one starts from a copy that was made then, if one could be made.
 Owner: one thread.
 """
 
@@ -30,9 +30,9 @@ TERM_GRACE_S = 0.5
 
 
 class Spawned(Cluster):
-    """See `Cluster` for the calls.
+    """Workers started by spawn or forkserver. See `Cluster` for the calls.
 
-    target: what a worker runs, given `job`, its slot, its end of the socket and what `extra(slot)` gives.
+    target: what a worker runs, given `job`, its slot, its socket end and what `extra(slot)` gives.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Spawned(Cluster):
             self._frozen, self.why_no_replacement = None, f"{type(error).__name__}: {error}"
 
     def start(self, slot: Slot, after_s: float = 0.0) -> socket.socket:
-        """At once: it takes seconds anyway."""
+        """Start the worker now, whatever after_s: starting takes seconds anyway."""
         if slot in self._first:
             return self._first.pop(slot)
         assert self._frozen is not None, "nobody may ask for a replacement without a copy"
@@ -124,7 +124,7 @@ class Spawned(Cluster):
         os.close(fd)
 
     def _collect(self, slot: Slot, deadline: Deadline) -> None:
-        """Wait for a worker's end, keep how it ended, and give its pipes back."""
+        """Wait for a worker's end, record how it ended, and close its pipes."""
         process = self._processes[slot]
         process.join(deadline.left_s())
         if process.exitcode is not None and process.pid is not None:
@@ -133,7 +133,7 @@ class Spawned(Cluster):
             process.close()
 
     def close(self, grace_s: float) -> None:
-        """Ask, terminate, kill; waits, as torch does, until each has ended."""
+        """End the workers: ask, terminate, kill. Waits, as torch does, until each has ended."""
         if os.getpid() != self._owner_pid or self._is_closed:
             return
         self._is_closed = True

@@ -1,14 +1,14 @@
-"""Workers on this machine: a template that is forked at iter() and forks them.
+"""Forks workers on this machine from a template process, which is itself forked at iter().
 
-Promise: every worker, also one that replaces a dead one, starts from the trainer's memory at
+Promise: every worker, even one that replaces a dead one, starts from the trainer's memory at
 iter(). When the trainer ends in any way, the template ends the workers and itself.
 
     trainer --control socket--> template --fork--> worker
        \\------------- the worker's own socket ------/
 
-The control socket's other end is the trainer's alone: its end of file means that the trainer
-is gone. Parent-death signals are not used for the template, they follow the forking thread.
-The template is no child of the trainer: the script's os.wait() shall not see it.
+Only the trainer holds the control socket's other end: end of file means that the trainer is
+gone. Parent-death signals are not used for the template, as they follow the forking thread.
+The template is not a child of the trainer, so that the script's os.wait() does not see it.
 """
 
 import _imp
@@ -60,7 +60,7 @@ Body = Callable[[Slot, socket.socket], None]
 
 
 def die_with_parent() -> None:
-    """Have this process killed when the thread ends that started it, even while it is stopped."""
+    """Have this process killed when the thread that started it ends, even while it is stopped."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -78,10 +78,10 @@ class Template(Cluster):
     ) -> None:
         """Fork the template, which starts as many of the first slots' workers as there are cores.
 
-        Raises OSError where no process can be forked.
+        Raises OSError if no process can be forked.
 
-        processes: one never-started Process a chain, as torch would have made them; workers
-        beyond use them again;
+        processes: one never-started Process per chain, as torch would have made them; further
+        workers reuse them;
         body: what a worker runs, given its slot and its end of the socket;
         prepare: what the template itself runs first.
         """
@@ -163,13 +163,13 @@ class Template(Cluster):
     def start_rest(self) -> None:
         """Start the others of the first workers.
 
-        To fork W of them takes W times as long as to fork one: the first batch shall not wait
+        Forking W of them takes W times as long as forking one: the first batch need not wait
         for that. Measured: benchmarks/epoch_gap.py
         """
         self._tell_rest(1)
 
     def drop_rest(self) -> None:
-        """Close the sockets of workers that were never started, so that nobody waits for them."""
+        """Close the sockets of workers that were never started, so that nothing waits for them."""
         self._tell_rest(0)
 
     def _tell_rest(self, start: int) -> None:
@@ -190,22 +190,22 @@ class Template(Cluster):
 
     @property
     def pid(self) -> int:
-        """Its own; waits until it has told. 0: it has ended before."""
+        """The template's pid; waits until the template has sent it. 0: it ended before that."""
         return self.wait_pid(_OWN, Deadline(HELLO_S)) or 0
 
     def fileno(self) -> int:
-        """Readable when there is news of a worker's end, or of the template's own."""
+        """Return the descriptor that is readable when a worker, or the template, may have ended."""
         return self._control.fileno()
 
     def news_fds(self) -> set[int]:
         return set() if self._is_gone else {self._control.fileno()}
 
     def hear(self) -> None:
-        """Take in what is news. Never waits."""
+        """Read the template's messages. Never waits."""
         self._listen_until(lambda: False, Deadline(0))
 
     def take_ended(self) -> set[Slot]:
-        """Slots whose latest worker is known to have ended, each told once."""
+        """Return slots whose latest worker is known to have ended, each once."""
         ended, self._has_ended = self._has_ended, set()
         return ended
 
@@ -215,7 +215,7 @@ class Template(Cluster):
         return self._is_gone
 
     def close(self, grace_s: float) -> None:
-        """End the workers and the template. Does not wait: `reap` will see the end."""
+        """End the workers and the template. Waits if it is the script's child; else see `reap`."""
         if os.getpid() != self._owner_pid:
             return
         for sock in self._first.values():
@@ -230,7 +230,7 @@ class Template(Cluster):
                 self.kill()
 
     def wait_gone(self, deadline: Deadline) -> bool:
-        """Whether the template has ended, with all its workers, by then."""
+        """Whether the template has ended, with all its workers, by the deadline."""
         if self._control.fileno() >= 0 and not self._is_mine():
             self._is_gone = True  # the script closed it: so the template ends
         self._listen_until(lambda: False, deadline)
@@ -245,7 +245,7 @@ class Template(Cluster):
         return self._is_gone
 
     def kill(self) -> None:
-        """End it now; its workers follow: PR_SET_PDEATHSIG. Waits for nobody's end of a socket."""
+        """Kill the template; workers follow: PR_SET_PDEATHSIG. Waits for no end of a socket."""
         pid = self.pid
         if pid and not self._is_gone:
             with contextlib.suppress(ProcessLookupError):
@@ -260,7 +260,7 @@ class Template(Cluster):
         return descriptors.is_still(self._control.fileno(), self._control_is)
 
     def abandon(self) -> None:
-        """In a forked child: the sockets are the parent's affair."""
+        """Close the sockets in a forked child: only the parent may use them."""
         descriptors.close_socket(self._control, self._control_is)
         for sock in self._first.values():
             sock.close()
@@ -279,7 +279,7 @@ class Template(Cluster):
             self._is_gone = True
 
     def _listen_until(self, is_met: Callable[[], bool], deadline: Deadline) -> None:
-        """Take the template's news until the condition holds, it is gone, or time is over."""
+        """Read the template's messages until the condition holds, it is gone, or time is over."""
         if self._control.fileno() < 0:
             return
         poll = select.poll()
@@ -310,14 +310,14 @@ _leaving: set[Template] = set()  # of these, told to close
 
 
 def reap() -> None:
-    """Collect templates that have ended. Never waits."""
+    """Reap templates that have ended. Never waits."""
     for template in tuple(_leaving):
         if template.wait_gone(Deadline(0)):
             _leaving.discard(template)
 
 
 def wait_all_gone(deadline: Deadline) -> None:
-    """At exit: wait for every template that was told to close, then kill what is left."""
+    """Wait, at exit, for every template that was told to close; then kill what is left."""
     for template in tuple(_leaving):
         if not template.wait_gone(deadline):
             template.kill()
@@ -337,7 +337,7 @@ _zombies: set[int] = set()
 
 
 def _stay_as_zombies() -> bool:
-    """Whether PID 1 reaps nobody, as `sleep infinity` in a container: then templates are children."""
+    """Whether PID 1 reaps no orphans (as a container's `sleep`): templates are children then."""
     for pid in [pid for pid, due in _gone.items() if due.is_over()]:
         del _gone[pid]
         if not _zombies:
@@ -348,7 +348,7 @@ def _stay_as_zombies() -> bool:
 
 
 def _fork_orphan() -> int:
-    """As os.fork, but the new process is nobody's child: the one between ends at once."""
+    """Fork by way of a process that ends at once, so that the new one is an orphan."""
     with orphans.unnoticed():
         between = os.fork()
         if between == 0:
@@ -372,7 +372,7 @@ def _fork_orphan() -> int:
 
 
 def _end_by(deadline: Deadline, pid: int) -> None:
-    """Kill a child of ours that has not ended by then. Raises what a signal handler raises."""
+    """Kill a child that has not ended by the deadline. Raises what a signal handler raises."""
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:  # it has gone, or the system refuses pidfds
@@ -388,10 +388,9 @@ def _end_by(deadline: Deadline, pid: int) -> None:
 
 
 def fork_without_hooks() -> int:
-    """As os.fork in a process without threads, but of what the script registered only that of the
-    child runs. The rest has run when the trainer forked; here it might wait for ever for a thread
-    that only the trainer has. A hook that undoes what another has done may fail: it is not told.
-    """
+    """Fork as os.fork does in a process without threads, but run only the script's after_in_child
+    hooks. The others ran when the trainer forked; here one might wait for ever for a thread that
+    only the trainer has. A hook that undoes what another did may fail; that is not reported."""
     _imp.acquire_lock()  # as os.fork does
     pid = int(_python.fork())
     if pid:
@@ -424,7 +423,7 @@ LEAVING_NICE = 10
 
 
 def _let_others_go_first() -> None:
-    """Before the end: workers that still have to leave, and those that start for the next epoch.
+    """Yield the core before ending, to workers that still have to end or start for the next epoch.
 
     The kernel takes a process off its core at the next tick only, or when it yields.
     """
@@ -443,7 +442,7 @@ class _Forker:
         fork: Callable[[], int],
         mask: set[int | signal.Signals],
     ) -> None:
-        """mask: signals that the script has blocked; its workers start with it."""
+        """Make a template's server. mask: signals that the script has blocked; workers begin so."""
         self._control = control
         self._fork = fork
         self._processes = processes
@@ -482,7 +481,7 @@ class _Forker:
             os._exit(status)
 
     def _serve(self, rest: dict[Slot, socket.socket]) -> float:
-        """Until the trainer says close or is gone. Returns the seconds that workers may have.
+        """Serve until the trainer says close or is gone. Returns the seconds that workers may have.
 
         rest: first workers that are not started yet.
         """
@@ -557,7 +556,7 @@ class _Forker:
         self._say(_STARTED, slot, pid, 0)
 
     def _wait_news(self, left_ms: float | None) -> list[tuple[int, int]]:
-        """Descriptors with news; of workers that have ended the trainer is told."""
+        """Wait for events, return their descriptors, tell the trainer which workers ended."""
         if len(self._pid_of_fd) < len(self._slot_of):
             left_ms = LOOK_MS if left_ms is None else min(left_ms, LOOK_MS)
         news = self._poll.poll(left_ms)
@@ -593,7 +592,7 @@ class _Forker:
             os._exit(code)
 
     def _run(self, slot: Slot, sock: socket.socket) -> None:
-        """Signals are heard from here on: a Ctrl-C while the process was set up shows no traceback."""
+        """Unblock signals and run the body: a Ctrl-C during set-up shows no traceback."""
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             self._body(slot, sock)
@@ -617,7 +616,7 @@ class _Forker:
             return  # the trainer is gone: `_serve` will see it
 
     def _end_all(self, grace_s: float) -> None:
-        """Close -> wait -> terminate -> wait -> kill."""
+        """End all workers: close -> wait -> terminate -> wait -> kill."""
         self._poll.unregister(self._control)
         self._wait_reaped(Deadline(grace_s))
         self._signal(signal.SIGTERM)

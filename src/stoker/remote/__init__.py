@@ -1,1 +1,1 @@
-"""Worker processes on other machines."""
+"""Runs worker processes on other machines."""

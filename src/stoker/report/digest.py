@@ -1,4 +1,4 @@
-"""One hex digest per batch, by a published encoding, so that anybody can check a run.
+"""Hashes each batch to a hex digest by a published encoding, so that anybody can check a run.
 
 Promise: equal digests mean equal values, types, dtypes, shapes and order; nothing that a batch does
 not carry by value (device, strides, storage offset, sharing, requires_grad, identity) counts.
@@ -67,7 +67,7 @@ from typing import Any
 
 
 def batch_sha256(batch: Any) -> str:
-    """Hex SHA-256 of the batch by the encoding above: 64 characters.
+    """Return the hex SHA-256 of the batch by the encoding above: 64 characters.
 
     Works on any object; never raises for what a DataLoader can deliver. A list that contains itself
     raises RecursionError.
@@ -142,7 +142,7 @@ def _decimal(n: int) -> str:
 
 
 def _foreign(x: Any, write: Write) -> bool:
-    """Tensors, arrays and images, if their library was imported at all."""
+    """Encode tensors, arrays and images, if their library was imported at all; False for others."""
     encode = _foreign_encoding(x)
     if encode is not None:
         encode(x, write)
@@ -321,7 +321,7 @@ def _anything_else(x: Any, write: Write) -> None:
 
 
 class _Pickler(pickle.Pickler):
-    """Takes leaves by value: torch's own pickles hold addresses, and equal strings may be one or two."""
+    """Pickles leaves by value: torch's pickles hold addresses; equal strings may be one or two."""
 
     def persistent_id(self, obj: Any) -> str | None:
         leaf = type(obj) in (str, bytes, set, frozenset) or _foreign_encoding(obj) is not None

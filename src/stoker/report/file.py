@@ -16,7 +16,7 @@ from stoker import speak
 
 
 def own_file(asked: str | Path | None, rank: int | None) -> Path | None:
-    """Take the file of this process's report; None where none is asked for, or none can be written.
+    """Create this process's report file, empty; None if none is asked for, or none can be written.
 
     The rank goes before the suffix, and a second process appends its pid.
     """
@@ -36,7 +36,7 @@ def own_file(asked: str | Path | None, rank: int | None) -> Path | None:
 
 
 def write(report: dict[str, Any], file: Path) -> None:
-    """Write the report in one step; under another name where the file has been taken meanwhile."""
+    """Write the report in one step; under another name if the file has been taken meanwhile."""
     text = json.dumps(report, indent=1) + "\n"
     try:
         if not _is_free(file):
@@ -52,7 +52,7 @@ def _other(file: Path) -> Path:
 
 
 def _is_free(file: Path) -> bool:
-    """Whether nothing is there, or the empty file by which this process has kept its name."""
+    """Whether nothing is there, or only the empty file by which this process reserved its name."""
     try:
         found = file.lstat()
     except FileNotFoundError:

@@ -54,8 +54,8 @@ def main(lifeline_fd: int, log_fd: int, pid_fd: int, pid: int) -> None:
 
 
 def _let_go(kept: set[int]) -> None:
-    """Close what the script was given: a pipe's reader waits for its end. Not stderr, which the
-    summary of a killed run goes to."""
+    """Close what the script was given: a pipe's reader waits for its end. Not stderr, to which the
+    summary of a killed run goes."""
     for fd in {int(entry.name) for entry in Path("/proc/self/fd").iterdir()} - kept:
         with contextlib.suppress(OSError):  # of the listing itself
             os.close(fd)
@@ -64,7 +64,7 @@ def _let_go(kept: set[int]) -> None:
 
 
 def _leave_folder() -> Path:
-    """Where the script began; its disk can be unmounted from now on."""
+    """Return the folder that the script began in, and leave it: its disk can be unmounted now."""
     try:
         folder = Path.cwd()
     except OSError:  # removed
@@ -74,7 +74,7 @@ def _leave_folder() -> Path:
 
 
 def _wait_ended(pid_fd: int, pid: int) -> None:
-    """A script may close the lifeline and live on; while it runs no other program it has the log."""
+    """Wait until the trainer ends or execs: it may close the lifeline and live on, with the log."""
     poll = select.poll()
     if pid_fd >= 0:
         poll.register(pid_fd, select.POLLIN)
@@ -88,9 +88,9 @@ def _wait_ended(pid_fd: int, pid: int) -> None:
 
 
 def _exit_status(pid_fd: int, pid: int) -> int | None:
-    """The wait status of a process that is ending; None where the kernel does not tell.
+    """Return the wait status of a process that is ending; None if the kernel does not tell.
 
-    It stands in /proc until the parent has collected it (proc(5), last field of stat), and
+    It stands in /proc until the parent has reaped the process (proc(5), last field of stat), and
     from then on in the pidfd (linux/pidfd.h, PIDFD_GET_INFO; Linux 6.15).
     """
     poll = select.poll()
@@ -116,7 +116,7 @@ def _exit_status(pid_fd: int, pid: int) -> int | None:
 
 
 def ended(status: int | None) -> str:
-    """The report's `ended` for a wait status."""
+    """Return the report's `ended` for a wait status."""
     if status is None:
         return "a signal or os._exit"
     if status & 0x7F:

@@ -1,8 +1,8 @@
-"""The run log: what the report is made from, in a file without a name.
+"""The run log: holds what the report is made from, in a file without a name.
 
     done flag | run row | loader rows ... | JSON lines: settings, loaders, notes, digests
 
-Promise: what was written before a kill -9 can be read after it, by whoever holds the file.
+Promise: what was written before a kill -9 can be read after it, by any process that holds the file.
 Rows are overwritten in place, lines are appended. Pure but for the file itself.
 """
 
@@ -24,7 +24,7 @@ assert _ROWS_AT + MAX_LOADERS * ROW.size <= _LINES_AT and RUN_ROW.size <= _ROWS_
 
 
 class RunLog:
-    """Writer's and reader's view of a run log. fd: an existing one; None makes a new one."""
+    """A run log, for its writer and its reader. fd: an existing one; None makes a new one."""
 
     def __init__(self, fd: int | None = None) -> None:
         if fd is None:
@@ -36,7 +36,7 @@ class RunLog:
         self._map = mmap.mmap(fd, _LINES_AT)
 
     def mark_done(self) -> None:
-        """The report has been written: the keeper need not."""
+        """Note that the report has been written: the report keeper need not."""
         self._map[0] = 1
 
     def close(self) -> None:
@@ -55,14 +55,14 @@ class RunLog:
         self._map[start : start + ROW.size] = loader.row()
 
     def append(self, kind: str, **values: Any) -> None:
-        """Raises OSError where a limit on files forbids it."""
+        """Append a JSON line. Raises OSError if a limit on files forbids it."""
         if not descriptors.is_still(self.fd, self._is):
             return  # the script closed it: the report of a killed run ends here
         line = json.dumps({"kind": kind, **values}).encode() + b"\n"
         self._end += speak.without_signals(functools.partial(os.pwrite, self.fd, line, self._end))
 
     def read(self) -> tuple[dict[str, Any], RunRecord, list[LoaderRecord]]:
-        """Settings, the process and its loaders, as far as they were written."""
+        """Return the settings, the process and its loaders, as far as they were written."""
         settings: dict[str, Any] = {}
         loaders: list[LoaderRecord] = []
         without_stoker: list[int] = []

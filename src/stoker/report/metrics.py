@@ -1,6 +1,6 @@
-"""What a run counts: one record a loader, one for the process. Names end in their unit.
+"""Defines what a run counts: one record a loader, one for the process. Names end in their unit.
 
-The numbers live in a `Row`, 64 bytes that another process can read while this one is killed.
+A loader's numbers fit in a row of 64 bytes that another process can read if this one is killed.
 Pure: standard library only.
 """
 
@@ -19,7 +19,7 @@ RUN_ROW = struct.Struct(
 
 @dataclass(slots=True)
 class LoaderRecord:
-    """One loader: where it is iterated, where its batches are made, and what that took."""
+    """A loader's record: where it is iterated, where its batches are made, and what that took."""
 
     number: int
     place: str
@@ -52,7 +52,7 @@ class LoaderRecord:
 
 @dataclass(slots=True)
 class RunRecord:
-    """The training process: its own use, and its workers'."""
+    """The training process's record: its own resource use, and its workers'."""
 
     wall_s: float = 0.0
     cpu_s: float = 0.0
@@ -87,7 +87,7 @@ class RunRecord:
 
 
 def as_json(run: RunRecord, loaders: list[LoaderRecord], ended: str) -> dict[str, Any]:
-    """The report, as docs/report.md describes it."""
+    """Return the report, as docs/report.md describes it."""
     return {
         "version": VERSION,
         "ended": ended,

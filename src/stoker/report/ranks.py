@@ -1,8 +1,8 @@
-"""The ranks of a distributed run: which one this process is, and who runs without stoker.
+"""Finds which rank of a distributed run this process is, and which ranks run without stoker.
 
 Every armed rank that iterates a loader leaves its name in the process group's own store; rank 0
-looks who has. Nothing is waited for, and no collective is used.
-Promise: where there is no process group, or its store is gone, nothing is asked and nothing raised.
+looks which have. Nothing is waited for, and no collective is used.
+Promise: if there is no process group, or its store is gone, nothing is asked and nothing raised.
 """
 
 import sys
@@ -21,7 +21,7 @@ _LOCAL_SIZES = (
 
 
 def local_world_size(environ: Mapping[str, str]) -> int:
-    """Ranks on this host: the launcher's word, else all of the process group (mp.spawn), else 1."""
+    """Count the ranks on this host: the launcher's, else the process group's (mp.spawn), or 1."""
     for name in _LOCAL_SIZES:
         if environ.get(name, "").isdecimal():
             return max(1, int(environ[name]))
@@ -29,7 +29,7 @@ def local_world_size(environ: Mapping[str, str]) -> int:
 
 
 def local_rank(environ: Mapping[str, str]) -> int:
-    """This process among the ranks of this host."""
+    """Return this process's number among the ranks of this host."""
     for name in ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"):
         if environ.get(name, "").isdecimal():
             return int(environ[name])
@@ -37,7 +37,7 @@ def local_rank(environ: Mapping[str, str]) -> int:
 
 
 def rank_of(environ: Mapping[str, str]) -> int | None:
-    """This process's rank: the launcher's word, else the process group's; None without either."""
+    """Return this process's rank: by the launcher, else the process group; None without either."""
     if environ.get("RANK", "").isdecimal():
         return int(environ["RANK"])
     rank, world_size = _group()
@@ -45,7 +45,7 @@ def rank_of(environ: Mapping[str, str]) -> int | None:
 
 
 def _group() -> tuple[int, int]:
-    """Rank and size of the process group; 0 and 1 where there is none."""
+    """Return rank and size of the process group; 0 and 1 if there is none."""
     dist: Any = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_available() or not dist.is_initialized():
         return 0, 1
@@ -53,7 +53,7 @@ def _group() -> tuple[int, int]:
 
 
 class Ranks:
-    """Who has been seen. Owner: the thread that iterates."""
+    """Tracks which ranks run under stoker. Owner: the thread that iterates."""
 
     def __init__(self) -> None:
         self._told_s: float | None = None  # when this rank left its name
@@ -61,13 +61,13 @@ class Ranks:
 
     @property
     def without_stoker(self) -> list[int]:
-        """Ranks that have not been seen; empty where this is not rank 0."""
+        """Ranks that have not been seen; empty if this is not rank 0."""
         return self._unseen or []
 
     def look(self, at_end: bool = False) -> None:
-        """Leave this rank's name; as rank 0 look for the others'.
+        """Leave this rank's name in the store; on rank 0, look for the others'.
 
-        Others may begin a little later: nobody is missing before PATIENCE_S, but at the end.
+        Others may begin a little later: none is missing before PATIENCE_S, except at the end.
         """
         rank, world_size = _group()
         if world_size == 1 or self._unseen == [] or (self._told_s is not None and rank != 0):

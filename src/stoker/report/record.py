@@ -1,6 +1,6 @@
 """Keeps the run log of this process, and writes the report when it ends.
 
-Promise: exactly one report a process, by `finish` at exit or by the keeper (keeper.py) when
+Promise: exactly one report a process, by `finish` at exit or by the report keeper (keeper.py) when
 the process ends in a way that runs no exit handler. Only processes that iterated a loader,
 or compress gradients, write one.
 Owner: the thread that iterates; two threads that iterate write rows of different loaders.
@@ -33,9 +33,9 @@ _KEEPER_FDS = (7, 8, 9)  # lifeline, log, pidfd; a shell hands on no higher ones
 
 
 class Exchanged(Protocol):
-    """What a model's ranks have sent each other, and what that would have been in fp32.
+    """The bytes that a model's ranks have sent each other, and what fp32 would have taken.
 
-    scheme: how; None where that is the script's business.
+    scheme: how they are compressed; None if that is the script's business.
     """
 
     scheme: str | None
@@ -44,7 +44,7 @@ class Exchanged(Protocol):
 
 
 class _Owned:
-    """A record, and the loader whose it is."""
+    """A record and the loader that it belongs to."""
 
     def __init__(self, owner: object, record: LoaderRecord) -> None:
         self.record = record
@@ -62,9 +62,9 @@ def _nobody() -> None:
 
 
 class Recorder:
-    """The run log of one process, made when its first loader is iterated.
+    """The recorder of one process, made when its first loader is iterated.
 
-    looks: called whenever this process's own use is looked at.
+    looks: called whenever this process's own resource use is read.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Recorder:
             self._outlive()
 
     def _outlive(self) -> None:
-        """Have the log, and the keeper: where they cannot be, only a killed run has no report."""
+        """Open the log, start the report keeper; if that fails, only a killed run has no report."""
         try:
             self._log = RunLog()
             self._lifeline = os.pipe()  # ends with this process
@@ -148,7 +148,7 @@ class Recorder:
 
     @speak.guarded
     def begin(self, began_s: float) -> None:
-        """The first loader is iterated."""
+        """Note that the first loader is iterated."""
         self._began_s = began_s
         self._append("began", began_s=began_s)
 
@@ -161,10 +161,10 @@ class Recorder:
         chains: int,
         reasons: list[str],
     ) -> LoaderRecord:
-        """The record of the loader at a place that looks like this; a new one the first time.
+        """Return the record of the loader with this place and looks; a new one the first time.
 
-        owner: the loader. Where another one that is still there has the record it is not the same
-        loader; where that one is gone this one was made anew for another epoch.
+        owner: the loader. If the record belongs to another one that still exists, this is not the
+        same loader; if that one is gone, this one was made anew for another epoch.
         """
         with self._lock:
             owned = self._owned.setdefault((place, *looks), [])
@@ -195,9 +195,9 @@ class Recorder:
     def delivered(
         self, record: LoaderRecord, sha256: str | None, *, is_hashed: bool = False
     ) -> None:
-        """A batch was delivered and the record's numbers are new. Nothing in a forked copy.
+        """Log the record's new numbers after a batch was delivered. No-op in a forked copy.
 
-        is_hashed: it has a digest, or None where it could not be hashed.
+        is_hashed: it has a digest, or None if it could not be hashed.
         """
         if os.getpid() != self._pid:
             return
@@ -214,17 +214,17 @@ class Recorder:
 
     @speak.guarded
     def exchanges(self, counts: Exchanged) -> None:
-        """A model's gradients may be compressed from now on."""
+        """Add the counts of a model whose gradients may be compressed from now on."""
         self._exchanged.append(counts)
         self._look_at_gradients()
 
     def waited_s(self) -> float:
-        """Of all loaders, until now."""
+        """Return the seconds waited for all loaders, until now."""
         return sum(record.wait_s for record in self._loaders.copy())
 
     @speak.guarded
     def settle(self, record: LoaderRecord, reasons: list[str]) -> None:
-        """It is known now who makes the batches of a loader without workers."""
+        """Record whether a loader without workers is offloaded, now that it is known."""
         if reasons == record.reasons and record.offloaded is not bool(reasons):
             return
         record.reasons, record.offloaded = reasons, not reasons
@@ -232,8 +232,8 @@ class Recorder:
 
     @speak.guarded
     def give_up(self, record: LoaderRecord, why: str) -> None:
-        """stoker failed before the loader's first batch: it is torch's. A note where other epochs
-        of it were not."""
+        """Record that stoker failed before the loader's first batch and left it to torch. Only a
+        note if other epochs of it were not."""
         if record.num_batches and record.offloaded:
             self.note(record, f"left to torch in one epoch: {why}")
         else:
@@ -247,7 +247,7 @@ class Recorder:
 
     @speak.guarded
     def refresh(self) -> None:
-        """Look at this process's own use."""
+        """Read this process's own resource use."""
         self.look_at_ranks()
         self._refreshed_s = now_s()
         self.run.wall_s = self._refreshed_s - self._began_s
@@ -262,7 +262,7 @@ class Recorder:
 
     @speak.guarded
     def finish(self) -> None:
-        """Write the report. Idempotent; nothing in a forked copy."""
+        """Write the report. Idempotent; a no-op in a forked copy."""
         if os.getpid() != self._pid or self._is_done:
             return
         self.look_at_ranks(at_end=True)
@@ -295,7 +295,7 @@ class Recorder:
 
     @speak.guarded
     def close(self) -> None:
-        """Give the files back; the keeper ends without a report."""
+        """Close the files; the report keeper ends without a report."""
         self._mark_done()
         self._let_go()
         descriptors.close(self._lifeline[0], self._lifeline_is)
@@ -307,7 +307,7 @@ class Recorder:
         """Start the process that writes the report if this one cannot.
 
         A shell starts it and ends, so that the script has no child that it does not expect. Not
-        where it would be this process's child all the same; PID 1 ends with all others anyway.
+        started if it would be this process's child all the same; PID 1 ends with all others anyway.
         """
         if orphans.come_here():
             return
@@ -339,14 +339,14 @@ class Recorder:
                 os.close(fd)
 
     def _let_go(self) -> None:
-        """In a forked child: only the trainer may hold the writing end."""
+        """Close the lifeline's write end; also in a forked child: only the trainer may hold it."""
         if self._lifeline[1] >= 0:
             descriptors.close(self._lifeline[1], self._lifeline_is)
             self._lifeline = (self._lifeline[0], -1)
 
 
 def _pidfds(pid: int) -> list[int]:
-    """None where a sandbox refuses it."""
+    """Return a pidfd of the process; none if a sandbox refuses it."""
     try:
         return [os.pidfd_open(pid)]
     except OSError:

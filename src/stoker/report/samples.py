@@ -13,7 +13,7 @@ MAX_DEPTH = 8
 
 
 def length_of(index: Any, is_batched: bool) -> int:
-    """Number of samples that an index list asks for; 1 where the loader makes no batches."""
+    """Return the number of samples that an index list asks for; 1 if the loader does not batch."""
     if not is_batched:
         return 1
     try:
@@ -23,7 +23,7 @@ def length_of(index: Any, is_batched: bool) -> int:
 
 
 def num_samples(batch: Any, at_most: int) -> int:
-    """Length of the first tensor, array or list that is found in the batch; `at_most` at most."""
+    """Return the length of the first tensor, array or list in the batch; `at_most` at most."""
     try:
         found = _rows(batch)
     except Exception:  # a tensor that has no length, as some subclasses of tensors

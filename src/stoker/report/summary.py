@@ -1,4 +1,4 @@
-"""The report in at most twelve lines: what waited, what ran where, what to try next.
+"""Formats the report in at most twelve lines: what waited, what ran where, what to try next.
 
 Pure: a report (docs/report.md) in, text out.
 """
@@ -12,7 +12,7 @@ _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def summary(report: dict[str, Any]) -> str:
-    """Lines for stderr, each beginning with `stoker: `; ends with a newline."""
+    """Return the lines for stderr, each beginning with `stoker: `; ends with a newline."""
     lines = [_head(report), *_loader_lines(report["loaders"]), *_gradients_line(report)]
     lines += [*_cost_line(report), *_advice(report)]
     if len(lines) > MAX_LINES:
@@ -68,7 +68,7 @@ def _gradients_line(report: dict[str, Any]) -> list[str]:
 
 
 def _cost_line(report: dict[str, Any]) -> list[str]:
-    """What other machines were used for how long, and what that cost."""
+    """Return a line on how long other machines were used, and what that cost; or nothing."""
     hours, cost = report["workers"]["away_hours"], report["cost"]
     words = [f"other machines: {hours:.2f} CPU-hours"] if hours else []
     named = (("workers", cost["workers"]), ("this machine", cost["trainer"]))
@@ -85,21 +85,25 @@ def _advice(report: dict[str, Any]) -> list[str]:
         lines.append(f"ranks without stoker: {ranks}; start their launcher with `stoker run` too")
     if workers["lost"]:
         lines.append(
-            f"{workers['lost']} workers died, up to {workers['replayed']} batches were made again; "
-            "no batch was lost or given twice"
+            f"{_num(workers['lost'], 'worker')} died; recomputed at most "
+            f"{_num(workers['replayed'], 'batch', 'batches')}; none was lost or given twice"
         )
     wait_s = sum(loader["wait_s"] for loader in report["loaders"])
     if wait_s < IDLE_FRAC * report["wall_s"]:
-        lines.append("data was never the limit: there is nothing to gain here, the step is")
+        lines.append("data loading was not the bottleneck: the training step is")
         return lines
     for loader in report["loaders"]:
         if loader["offloaded"] and workers["slots"] > loader["chains"] > 0:
             lines.append(
-                f"{loader['place']}: {workers['slots']} slots, {loader['chains']} chains; "
-                "try --chains auto (as if num_workers were that many)"
+                f"{loader['place']}: {_num(loader['chains'], 'worker')}, where {workers['slots']} could "
+                f"run; try --chains auto (as num_workers={workers['slots']}: random augmentation differs)"
             )
             break
     return lines
+
+
+def _num(num: int, one: str, more: str = "") -> str:
+    return f"{num} {one if num == 1 else more or one + 's'}"
 
 
 def readable_nbytes(nbytes: float) -> str:

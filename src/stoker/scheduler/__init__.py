@@ -1,1 +1,1 @@
-"""What one stream does next: decisions, and nothing else."""
+"""Decides what one loader's stream of batches does next, and carries nothing out."""

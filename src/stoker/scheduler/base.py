@@ -1,4 +1,4 @@
-"""What a driver asks of whoever decides.
+"""Defines what a driver needs of a decider.
 
 Pure: no thread, clock, socket or torch.
 """
@@ -12,7 +12,7 @@ from stoker.scheduler.tasks.slot import Slot
 
 
 class State(Protocol):
-    """Whoever decides: `scheduler.state.Stream`, or `spare.ahead.Ahead`."""
+    """A decider: `scheduler.decider.Stream`, or `loaders.in_process.ahead.Ahead`."""
 
     num_lost: int
     num_replayed: int
@@ -25,11 +25,11 @@ class State(Protocol):
 
     @property
     def first_slots(self) -> Sequence[Slot]:
-        """Whose workers are started at once."""
+        """Slots whose workers are started at once."""
 
     @property
     def local_slots(self) -> Sequence[Slot]:
-        """All that workers on this machine may have, but the witness."""
+        """All slots of workers on this machine, but the fingerprint process's."""
 
     @property
     def next_slot(self) -> Slot | None:
@@ -40,10 +40,10 @@ class State(Protocol):
         """Workers that could be at work at once."""
 
     def slot_of(self, chain: int) -> Slot:
-        """Where a chain's worker is."""
+        """Return the slot of a chain's worker."""
 
     def step(self, event: Event) -> list[Action]:
-        """What to do about an event."""
+        """Return what to do about an event."""
 
     def taken(self, task_id: int) -> list[Action]:
-        """What to do now that a batch has left."""
+        """Return what to do now that a batch has left."""

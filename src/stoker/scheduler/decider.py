@@ -1,7 +1,7 @@
-"""The only place that decides what a stream does next: step(event) -> actions.
+"""Decides what one loader's stream of batches does next: step(event) -> actions.
 
-The table in `rules/` says which rule an event calls in which phase. A pair that is not in it
-raises BrokenGuarantee with the story so far.
+Nothing else decides. The table in `rules/` says which rule an event calls in which phase. A pair
+that is not in it raises BrokenGuarantee with the story so far.
 Pure: no thread, clock, socket or torch.
 """
 
@@ -16,10 +16,10 @@ _UNTOLD = (Drawn, Arrived, FreeArrived)  # so many that the story would hold not
 
 @dataclass(slots=True, kw_only=True)
 class Stream(StreamState):
-    """One loader's decisions, from its iter() to its end."""
+    """The decider of one loader, from its iter() to its end."""
 
     def step(self, event: Event) -> list[Action]:
-        """What to do about an event. Raises BrokenGuarantee on what cannot be."""
+        """Return what to do about an event. Raises BrokenGuarantee on one that cannot occur."""
         if self.phase is Phase.CLOSED:
             return []  # late news after close is normal
         kind = type(event)
@@ -35,5 +35,5 @@ class Stream(StreamState):
         return actions
 
     def taken(self, task_id: int) -> list[Action]:
-        """A batch has left: what was drawn ahead may be due now."""
+        """Note that a batch has left: what was drawn ahead may be due now."""
         return taken(self, task_id)

@@ -1,4 +1,4 @@
-"""What a stream can be told, and what it can ask for: the words of `Stream.step`. Pure."""
+"""Defines the events that a decider is told, and the actions that it returns. Pure."""
 
 import sys
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class PointTaken:
-    """A chain's worker looked at itself."""
+    """A chain's worker sent a Point."""
 
     chain: int
     point: Point
@@ -71,7 +71,7 @@ class WorkerReady:
 
 @dataclass(frozen=True, slots=True)
 class NotIndependent:
-    """A free-standing task was not one: `why` is "drew" or "moved"."""
+    """A task was not free-standing after all: `why` is "drew" or "moved"."""
 
     slot: Slot
     task_id: int
@@ -80,17 +80,17 @@ class NotIndependent:
 
 @dataclass(frozen=True, slots=True)
 class ReplayDiverged:
-    """A replacement did not make again what came after the iterable's saved state."""
+    """A replacement's replay differed from what came after the iterable's saved state."""
 
     slot: Slot
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A slot's worker ended although nobody had asked it to. how: None where its machine or the
-    way there was lost, which no task is to blame for; was_given_back: its machine was, for fewer
-    are wanted; begun: the task that it was making and not making again, negative for none; None
-    where nobody could see that; is_ours: stoker's own code failed in it."""
+    """A slot's worker ended unasked. how: None if its machine or the connection was lost, which no
+    task is to blame for; was_given_back: its machine was given back, since fewer are wanted; begun:
+    the task that it was making, unless it replayed it, negative for none; None if that could not be
+    seen; is_ours: stoker's own code failed in it."""
 
     slot: Slot
     how: Exit | None
@@ -102,9 +102,9 @@ class Lost:
 @dataclass(frozen=True, slots=True)
 class Offered:
     """Other machines have unpacked the job. capacity: workers that they may have at once;
-    num_local: workers that this machine may have beside the training loop; fingerprint: of the
-    job at iter(), which theirs is too; crowd: slots of workers that share a place while another
-    has fewer."""
+    num_local: workers that this machine may have beside the training loop; fingerprint: of the job
+    at iter(), which theirs is too; crowd: slots of workers that share a host while another has
+    fewer."""
 
     capacity: int
     num_local: int
@@ -114,8 +114,8 @@ class Offered:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """The batch that leaves next, which `slot` owes, takes longer than most have. late_s: since
-    its worker could begin; task_s: what a batch takes a worker."""
+    """The batch that leaves next, which `slot` owes, takes longer than most have. late_s: time
+    since its worker could begin; task_s: a worker's mean time for a batch."""
 
     slot: Slot
     task_id: int
@@ -125,8 +125,8 @@ class Late:
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """What this machine allows, if it is less than was thought. max_held: batches that memory has
-    room for, beyond torch's own; max_deaths: of workers on one task; 1: none can be replaced."""
+    """This machine allows less than was thought. max_held: batches that memory has room for, beyond
+    torch's own; max_deaths: of workers on one task; 1: none can be replaced."""
 
     max_held: int = sys.maxsize
     max_deaths: int = sys.maxsize
@@ -196,7 +196,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Rerun:
-    """Fetch so many batches of the iterable again; nobody wants them."""
+    """Fetch so many batches of the iterable again, and discard them."""
 
     slot: Slot
     num_batches: int
@@ -206,7 +206,7 @@ class Rerun:
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """Go on from the iterable's saved state, if what came after it is made again."""
+    """Go on from the iterable's saved state, if a replay of what came after it is the same."""
 
     slot: Slot
     point: SavedPoint
@@ -227,8 +227,8 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """No worker can do this task; how: the last one ended, or why there is none. num_in_vain: workers that died
-    one after another before they gave any batch; 0: the task itself is to blame."""
+    """No worker can do this task. how: the last one ended, or why there is none. num_in_vain:
+    workers that died in a row before they gave any batch; 0: the task itself is to blame."""
 
     task: Task
     how: Exit | str

@@ -1,6 +1,6 @@
-"""Tasks that stand alone: who was asked for which, and what was made and has not left yet.
+"""Tracks free-standing tasks: which worker was asked for which, and which batches have not left.
 
-Promise: a task counts as owed until its first answer; further ones find nothing.
+Promise: a task counts as owed until its first answer; later answers count for nothing.
 Pure: no thread, clock, socket or torch.
 """
 
@@ -11,8 +11,8 @@ from stoker.scheduler.tasks.slot import Slot
 
 
 class FreeTasks:
-    """on: by slot, then id, what its worker was asked for and has not answered; late: slots whose
-    worker was late and has said nothing since."""
+    """Tasks in flight. on: by slot, then id, what its worker was asked for and has not answered;
+    late: slots whose worker was late and has said nothing since."""
 
     def __init__(self, slots: Iterable[Slot] = ()) -> None:
         self.on: dict[Slot, dict[int, Task]] = {slot: {} for slot in slots}
@@ -20,14 +20,14 @@ class FreeTasks:
         self._held: dict[int, Task] = {}  # answered, not yet taken
 
     def ask(self, task: Task, slots: Iterable[Slot]) -> Slot:
-        """Which of the slots is asked for it: the one that owes least; one that hangs would soon
-        be that."""
+        """Choose the slot to ask: the one that owes least. Late ones come last, for one that hangs
+        would soon owe least."""
         slot = min(slots, key=lambda s: (s in self.late, len(self.on[s])))
         self.on[slot][task.id] = task
         return slot
 
     def owed(self, task_id: int) -> list[Slot]:
-        """The slots that owe a task; two, where a second one was asked."""
+        """Return the slots that owe a task; two, if a second one was asked."""
         return [slot for slot, tasks in self.on.items() if task_id in tasks]
 
     def answered(self, slot: Slot, task_id: int) -> bool:
@@ -39,7 +39,7 @@ class FreeTasks:
         return task is not None
 
     def let_go(self, slot: Slot, task_id: int) -> Task | None:
-        """A slot's task, which nobody owes any more; None where the slot did not owe it."""
+        """Return a slot's task, which no slot owes any more; None if the slot did not owe it."""
         task = self.on.get(slot, {}).get(task_id)
         if task is not None:
             for tasks in self.on.values():
@@ -47,7 +47,7 @@ class FreeTasks:
         return task
 
     def made_at_home(self, slot: Slot, task_id: int) -> None:
-        """A chain's own worker was first: nobody owes it here."""
+        """Release a task that its chain's own worker made first."""
         self.late.discard(slot)
         for tasks in self.on.values():
             tasks.pop(task_id, None)
@@ -56,19 +56,19 @@ class FreeTasks:
         self._held.pop(task_id, None)
 
     def close(self, slot: Slot) -> list[Task]:
-        """A slot is no more. What it owed, but what others owe too."""
+        """Remove a slot. Returns the tasks that it alone owed."""
         self.late.discard(slot)
         tasks = self.on.pop(slot, {})
         return [task for task in tasks.values() if not self.owed(task.id)]
 
     def restart(self, schedule_end: int) -> None:
-        """The next epoch begins: tasks from there on are owed to nobody."""
+        """Begin the next epoch: tasks from `schedule_end` on are owed no longer."""
         for slot, tasks in self.on.items():
             self.on[slot] = {i: task for i, task in tasks.items() if i < schedule_end}
         self._held.clear()
 
     def end(self) -> tuple[list[Task], list[Task]]:
-        """Tasks are free no longer: those that were owed, and those that were made and not taken."""
+        """Stop, and return the tasks that were owed, and those that were made and not taken."""
         owed = {task.id: task for tasks in self.on.values() for task in tasks.values()}
         held = list(self._held.values())
         self.on, self._held = {}, {}

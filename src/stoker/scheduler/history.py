@@ -1,10 +1,10 @@
-"""One chain: where its worker is, what it was asked since iter(), and what a replacement repeats.
+"""Tracks one chain: where its worker is, what it was asked, what a replacement must replay.
 
-A map-style chain keeps its index lists. Where its state was seen unmoved those before its last
-Point are forgotten: a replacement goes on from there. The tasks of an iterable are all alike,
+A map-style chain keeps its index lists since iter(). If its state was seen unmoved those before its
+last Point are forgotten: a replacement goes on from there. The tasks of an iterable are all alike,
 and what one gives depends on all before: it keeps how many were answered, epoch by epoch and by
-whether they told a state, and a replacement fetches as many again; those since its SavedPoint,
-where it has one and that proves good.
+whether they told a state, and a replacement fetches as many again; only those since its SavedPoint,
+if it has one and that proves good.
 
 Pure: no thread, clock, socket or torch.
 """
@@ -22,7 +22,7 @@ PAUSE_S, MAX_PAUSE_S = 0.1, 2.0
 
 
 class Where(Enum):
-    """Where a chain's worker is."""
+    """Location of a chain's worker."""
 
     HERE = "on this machine"
     MOVING = "on this machine; goes to another at its next good Point"
@@ -36,7 +36,7 @@ AWAY = (Where.REMOTE, Where.CHANGING, Where.ASLEEP)
 
 
 class Recovery(Enum):
-    """How a replacement of a chain's worker comes to where the worker was."""
+    """Ways in which a replacement worker comes to where the one before it was."""
 
     REPLAY = "makes again what was made; from a Point where it can"
     RESUME = "goes on from the Point, or not at all: what was before is forgotten"
@@ -56,8 +56,8 @@ class _Alike:
 
 @dataclass(slots=True, kw_only=True)
 class Chain:
-    """slot: of its worker, the first one's unless a second was faster; is_iterable: its tasks are
-    all alike."""
+    """One chain. slot: of its worker, the first one's unless a second was faster; is_iterable: its
+    tasks are all alike."""
 
     number: int
     is_iterable: bool = False
@@ -87,7 +87,7 @@ class Chain:
 
     @property
     def first_slot(self) -> Slot:
-        """Of every worker that is no second one."""
+        """Slot of all its workers but a second one."""
         return Slot(Role.CHAIN, self.number)
 
     @property
@@ -103,22 +103,22 @@ class Chain:
         return self.where in (Where.MOVING, Where.CHANGING)
 
     def plan_to_move(self) -> None:
-        """At its next good Point. One that must stay does not, nor does one that has no worker."""
+        """Have it move at its next good Point, unless it must stay or has no worker."""
         planned = {Where.HERE: Where.MOVING, Where.REMOTE: Where.CHANGING}
         self.where = planned.get(self.where, self.where)
 
     def stay_put(self) -> None:
-        """It does not move after all."""
+        """Cancel a planned move."""
         stays = {Where.MOVING: Where.HERE, Where.CHANGING: Where.REMOTE}
         self.where = stays.get(self.where, self.where)
 
     def come_home(self) -> None:
-        """Its next worker is on this machine."""
+        """Have its next worker start on this machine."""
         if self.is_away:
             self.where = Where.HERE
 
     def died_away(self, num_allowed: int) -> None:
-        """Its worker ended on another machine; after so many times it stays on this one."""
+        """Count an end of its worker on another machine; after so many it stays on this one."""
         self.num_deaths_away += 1
         if self.num_deaths_away >= num_allowed:
             self.where = Where.PINNED
@@ -131,11 +131,11 @@ class Chain:
 
     @property
     def has_forgotten(self) -> bool:
-        """Whether its tasks begin after `point`, which must be resumed from."""
+        """Whether its tasks begin after `point`, which a replacement must resume from."""
         return self.recovery is Recovery.RESUME
 
     def give_up(self, how: Exit | str) -> None:
-        """Nobody can make its tasks. how: its last worker ended."""
+        """Give up the chain: no worker can make its tasks. how: its last worker ended."""
         self.recovery, self.how_lost = Recovery.HOPELESS, how
 
     @property
@@ -155,7 +155,7 @@ class Chain:
         self.nbytes += len(task.body)
 
     def answered(self) -> None:
-        """Its oldest owed task was."""
+        """Note that its oldest owed task was answered."""
         self.num_in_vain = self.num_machines_lost = self.num_deaths_away = 0
         if self.recovery is Recovery.RELOADING:
             self.recovery = Recovery.RELOAD
@@ -168,7 +168,7 @@ class Chain:
             self._num_answered += 1
 
     def ended(self, epoch: int) -> list[Task]:
-        """The iterable ended at its oldest owed task. epoch: the present one.
+        """Note that its iterable ended at its oldest owed task. epoch: the present one.
 
         Returns the later tasks of the same epoch: they never come.
         """
@@ -189,14 +189,14 @@ class Chain:
         epoch[-1].num += 1
 
     def saved(self, point: SavedPoint) -> None:
-        """Its iterable has told its state. Kept with the whole count: it may prove wrong."""
+        """Keep its iterable's saved state, and the whole count too: the state may prove wrong."""
         if self.recovery is Recovery.REPLAY:
             self.recovery = Recovery.RELOAD
         if self.recovery in (Recovery.RELOAD, Recovery.RELOADING):
             self.saved_point, self._num_saved = point, self._num_fetched
 
     def distrust(self) -> None:
-        """Its saved state did not prove good: none is used any more."""
+        """Drop its saved state, which did not prove good; none is used any more."""
         self.saved_point, self._num_saved, self.recovery = None, 0, Recovery.FULL_REPLAY
 
     @property
@@ -216,8 +216,8 @@ class Chain:
         self.nbytes = sum(len(task.body) for task in kept)
 
     def keep_point(self, point: Point, fingerprint: bytes | None) -> None:
-        """For a replacement. One that shows a state that has moved is kept only where all that it
-        does not cover is still known."""
+        """Keep a point for a replacement. One whose fingerprint has changed is kept only if no task
+        has been forgotten."""
         if point.fingerprint != fingerprint:
             self.stay_put()
         if not self.has_forgotten or point.fingerprint == fingerprint:
@@ -227,7 +227,7 @@ class Chain:
     # -- a replacement, or a second worker --------------------------------------------------------
 
     def settle(self, slot: Slot) -> list[Action]:
-        """Go on with this one of its two workers; no actions where it has one."""
+        """Go on with this one of its two workers; no actions if it has only one."""
         if self.second_slot is None:
             return []
         other = self.slot if slot == self.second_slot else self.second_slot
@@ -237,7 +237,7 @@ class Chain:
         return [Kill(other)]
 
     def num_to_replay(self) -> int:
-        """Answered tasks that a replacement will run again."""
+        """Return how many answered tasks a replacement will run again."""
         if self.is_iterable:
             num_proofs = 0 if self.saved_point is None else len(self.saved_point.proofs)
             return self._num_fetched - self._num_saved + num_proofs
@@ -254,12 +254,12 @@ class Chain:
 
     @property
     def _pause_s(self) -> float:
-        """Before its next worker: longer with each that died in vain, none for the first."""
+        """Backoff before its next worker: longer with each that died in vain, 0 for the first."""
         num_more = self.num_in_vain - 1
         return min(PAUSE_S * 2 ** (num_more - 1), MAX_PAUSE_S) if num_more > 0 else 0.0
 
     def replay_at(self, slot: Slot, seeds: list[bytes], away: bool) -> list[Action]:
-        """As `replay`, of a map-style chain, in this slot."""
+        """Do as `replay` for a map-style chain, in this slot."""
         actions: list[Action] = [Start(slot, self.point, away=away, after_s=self._pause_s)]
         epoch = 0
         for k, task in enumerate(self._tasks):

@@ -1,10 +1,10 @@
-"""When the batch that leaves next is later than most were: then another worker may be asked.
+"""Detects when the next batch is later than most were: then another worker may be asked.
 
-A task begins when it was asked for, or when its worker answered the one before. What one takes is
-what its worker says, or what the loop saw where it was waiting: a slow link is no reason to send a
+A task begins when it was asked for, or when its worker answered the one before. How long it took is
+what its worker says, or what the loop saw if it was waiting: a slow link is no reason to send a
 batch twice.
 
-Pure: it is told the time.
+Pure: the time is an argument.
 """
 
 from collections import deque
@@ -33,7 +33,7 @@ class Lateness:
     def answered(
         self, slot: Slot, task_id: int, now_s: float, work_s: float, was_awaited: bool
     ) -> None:
-        """work_s: what the worker says that it took."""
+        """Record how long a task took. work_s: what the worker says that it took."""
         began_s = self._began_s(slot, task_id)
         self._asked_s.get(slot, {}).pop(task_id, None)
         self._answered_s[slot] = now_s
@@ -43,12 +43,12 @@ class Lateness:
         self._num_since_sorted += 1
 
     def gone(self, slot: Slot) -> None:
-        """Its worker is no more."""
+        """Forget a slot whose worker has ended."""
         self._asked_s.pop(slot, None)
         self._answered_s.pop(slot, None)
 
     def late_at_s(self, slot: Slot, task_id: int) -> float | None:
-        """When the task is to be called late; None: nobody knows."""
+        """Return when the task is to be called late; None: it is not known."""
         began_s = self._began_s(slot, task_id)
         if began_s is None or len(self._took_s) < MIN_KNOWN:
             return None
@@ -61,7 +61,7 @@ class Lateness:
         return began_s + max(self._most_s, MIN_LATE_S)
 
     def told(self, slot: Slot, task_id: int, now_s: float) -> tuple[float, float]:
-        """It was called late. How late it is, and what a batch takes a worker."""
+        """Note that it was called late. Returns how late it is, and a worker's mean batch time."""
         began_s = self._began_s(slot, task_id)
         late_s = 0.0 if began_s is None else now_s - began_s
         self._told = task_id, late_s

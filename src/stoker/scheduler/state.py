@@ -1,7 +1,7 @@
-"""What the decider knows of one stream: its chains, the tasks that stand alone, limits, places.
+"""Holds what the decider knows of a stream: chains, free-standing tasks, limits, capacity.
 
-Questions are answered here; who changes what is in `rules/`, and which rule an event calls, in
-which phase, in `decider.py`. It is changed in place: a copy per batch would cost more than the batch.
+Questions are answered here; `rules/` change it, and `rules/table.py` says which rule an event calls
+in which phase. It is changed in place: a copy per batch would cost more than the batch.
 Pure: no thread, clock, socket or torch.
 """
 
@@ -28,7 +28,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What is too much, in counts, seconds, bytes and shares."""
+    """Thresholds in counts, seconds, bytes and shares."""
 
     max_deaths: int = 3
     """Of workers while they made one task; then the task is to blame. 1: none can be replaced."""
@@ -53,12 +53,12 @@ class Limits:
 
 @dataclass(slots=True, kw_only=True)
 class StreamState:
-    """num_slots: workers that free-standing tasks may use; may_be_free: rung 5 is open to this job
-    at all; is_iterable: a chain's tasks are all alike, and it may end before others; is_stateful:
-    what was drawn ahead is part of a state that the script can see, and workers hear of every
-    epoch; first_chain: the one that the first epoch begins with; persistent: workers outlive an
-    iterable; max_deaths: in place of the limits', if not 0; may_hedge: a batch that is late may be
-    asked of a second worker; max_held: see Bounded."""
+    """State of a stream. num_slots: workers that free-standing tasks may use; may_be_free: this job
+    may have free-standing tasks (rung 5); is_iterable: a chain's tasks are all alike, and it may
+    end before others; is_stateful: what was drawn ahead is part of a state that the script can see,
+    and workers hear of every epoch; first_chain: the one that the first epoch begins with;
+    persistent: workers outlive an iterable; max_deaths: in place of the limits', if not 0;
+    may_hedge: a late batch may be asked of a second worker; max_held: see Bounded."""
 
     num_chains: int
     prefetch_factor: int
@@ -125,7 +125,7 @@ class StreamState:
 
     @property
     def window(self) -> int:
-        """Batches asked for and not yet taken: torch's own number, more where tasks are free."""
+        """Limit of batches asked for and not yet taken: torch's own, more if tasks are free."""
         num_free = min(self.prefetch_factor * len(self.free.on), self.max_held)
         return max(self.prefetch_factor * self.num_chains, num_free)
 
@@ -140,7 +140,7 @@ class StreamState:
 
     @property
     def schedule_end(self) -> int:
-        """torch would have sent the tasks below this id by now."""
+        """Id below which torch would have sent all tasks by now."""
         num_taken = self.next_id - self.num_in_flight - self.num_dropped
         return num_taken + self.prefetch_factor * self.num_chains
 
@@ -148,17 +148,17 @@ class StreamState:
 
     @property
     def first_slots(self) -> list[Slot]:
-        """Whose workers are started at once."""
+        """Slots whose workers are started at once."""
         return [chain.first_slot for chain in self.chains]
 
     @property
     def local_extras(self) -> list[Slot]:
-        """This machine's, for free-standing tasks alone."""
+        """This machine's slots for free-standing tasks alone."""
         return [Slot(Role.EXTRA, index) for index in range(self.num_chains, self.num_slots)]
 
     @property
     def local_slots(self) -> list[Slot]:
-        """All that workers on this machine may have, but the witness."""
+        """All slots of workers on this machine, but the fingerprint process's."""
         return self.first_slots + self.local_extras
 
     @property
@@ -180,17 +180,17 @@ class StreamState:
         return sys.maxsize if self.phase in (Phase.ASKED, Phase.FREE) else self.num_chains
 
     def slot_of(self, chain: int) -> Slot:
-        """Where a chain's worker is; of one that is asleep, a worker that makes its tasks."""
+        """Return the slot of a chain's worker; if asleep, of one that makes the chain's tasks."""
         is_asleep = self.chains[chain].where is Where.ASLEEP
         return next(iter(self.free.on)) if is_asleep else self.chains[chain].slot
 
     def chain_of(self, slot: Slot) -> Chain | None:
-        """Whose worker a slot's is; None: it takes free-standing tasks only, or is the witness."""
+        """Return the chain of a slot's worker; None: for free tasks or the fingerprint only."""
         number = slot.chain
         return None if number is None else self.chains[number]
 
     def chain_that_owes(self, slot: Slot, task_id: int) -> Chain:
-        """The chain that owes this task before all others. Raises BrokenGuarantee."""
+        """Return the chain that owes this task before all others. Raises BrokenGuarantee."""
         chain = self.chain_of(slot)
         if chain is None or not _is(chain.oldest_owed, task_id):
             owed = chain.owed if chain is not None else "nothing"
@@ -212,7 +212,7 @@ class StreamState:
     # -- the end -----------------------------------------------------------------------------
 
     def broken(self, what: str) -> BrokenGuarantee:
-        """An error that tells what led to it."""
+        """Return an error that tells what led to it."""
         return BrokenGuarantee(f"{what}; story: {' | '.join(self.story) or 'none'}")
 
 

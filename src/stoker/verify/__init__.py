@@ -1,1 +1,1 @@
-"""What `stoker verify` records, compares and says."""
+"""Implements `stoker verify`: records two runs, compares them and formats the verdict."""

@@ -1,6 +1,6 @@
-"""The names that a function uses, resolved to what they stand for, without running it.
+"""Resolves the names that a function uses to the objects they stand for, without running it.
 
-Promise: calls nothing of the script's, imports nothing; a name in a module that nobody has
+Promise: calls nothing of the script's, imports nothing; a name in a module that was not
 imported yet is a `Named`. What cannot be told (a method of an unknown object) is NOTHING.
 """
 
@@ -18,9 +18,9 @@ class Named(str):
 
 
 class Use(NamedTuple):
-    """value: what the name stands for, or NOTHING; attribute: the name, where one was asked for
-    behind a dot; line: 1-based, 0 where not told; beside: all names on that line;
-    called_without: whether it is called at once with nothing, or with None.
+    """A use of a name. value: what it stands for, or NOTHING; attribute: the name, if it follows a
+    dot; line: 1-based, 0 if not told; beside: all names on that line; called_without: whether it is
+    called at once with nothing, or with None.
     """
 
     value: Any
@@ -43,10 +43,10 @@ _LOADS = (
 
 
 def uses(code: types.CodeType, names: Mapping[str, Any], local: dict[str, Any]) -> Iterator[Use]:
-    """Every use of a name in one code object, in order; not in the functions inside it.
+    """Iterate every use of a name in one code object, in order; not in the functions inside it.
 
     names: the globals; local: what is known of other names, e.g. closures. The code's own imports
-    are added to it.
+    are added to `local`.
     """
     steps = [step for step in dis.get_instructions(code) if step.opname not in _SKIPPED]
     beside = _names_by_line(steps)
@@ -65,7 +65,7 @@ def uses(code: types.CodeType, names: Mapping[str, Any], local: dict[str, Any]) 
 
 
 class _Reader:
-    """What lies on top of the stack, as far as names tell."""
+    """A tracker of the object on top of the interpreter's stack, as far as names tell."""
 
     def __init__(self, names: Mapping[str, Any], local: dict[str, Any]) -> None:
         self._names = names
@@ -118,7 +118,7 @@ class _Reader:
 
 
 def attribute_of(owner: Any, name: str) -> Any:
-    """What `owner.name` is, for modules and classes; NOTHING for all else."""
+    """Return what `owner.name` is, for modules and classes; NOTHING for all else."""
     if type(owner) is Named:
         return Named(f"{owner}.{name}")
     if type(owner) is types.ModuleType:
@@ -132,7 +132,7 @@ def attribute_of(owner: Any, name: str) -> Any:
 
 
 def contents(function: types.FunctionType) -> dict[str, object]:
-    """What a function's closure holds, by name."""
+    """Return what a function's closure holds, by name."""
     found = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -147,7 +147,7 @@ def _module(name: str) -> Any:
 
 
 def _names(argument: object) -> tuple[str, str]:
-    """First and last name: an instruction may store and load two at once (Python 3.13)."""
+    """Return first and last name: an instruction may store and load two at once (Python 3.13)."""
     names = argument if isinstance(argument, tuple) and argument else (argument,)
     return str(names[0]), str(names[-1])
 

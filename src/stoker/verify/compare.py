@@ -1,4 +1,4 @@
-"""Two sides in, a verdict out: are these the same batches, and if not, where and why not.
+"""Compares two runs batch by batch: whether they are equal, and if not, where and why not.
 
 Promise: of several differences the earliest in the order of delivery is named: a generator that
 moved otherwise comes before the batches that it spoils. A side that was cut short is compared as
@@ -24,9 +24,9 @@ T = TypeVar("T")
 
 
 class Difference(NamedTuple):
-    """order: of the first batch that shows it; what: a sentence without a full stop; short: the
-    same for a table; loader: behind whose code the reason may stand. is_lack: one side has less,
-    which an early end would explain.
+    """A difference between two runs. order: of the first batch that shows it; what: a sentence
+    without a full stop; short: the same for a table; loader: whose code may hold the reason;
+    is_lack: one side has less, which an early end would explain.
     """
 
     order: int
@@ -37,7 +37,7 @@ class Difference(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One loader's line in the table. offload: of the other side."""
+    """A loader's line in the table. offload: of the other side."""
 
     rank: str
     place: str
@@ -48,7 +48,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """first: the earliest difference; None: equal, as far as was compared."""
+    """A verdict on two runs. first: the earliest difference; None: equal, as far as compared."""
 
     rows: list[Row]
     first: Difference | None
@@ -74,7 +74,7 @@ def compare(plain: Side, other: Side, name: str) -> Verdict:
 
 
 def likely_reasons(difference: Difference, plain_differs: bool) -> list[Finding]:
-    """What most likely made the difference, the likeliest first; at most MAX_REASONS."""
+    """Return what most likely made the difference, the likeliest first; at most MAX_REASONS."""
     kinds = IF_PLAIN_DIFFERS if plain_differs else IF_ONLY_OURS_DIFFERS
     findings = difference.loader.findings if difference.loader else []
     ranked = sorted(findings, key=lambda f: (_WHERE.index(f.where), kinds.index(f.kind)))
@@ -91,7 +91,7 @@ def _first(
 
 
 def _is_cut(process: ProcessTrail, side: Side) -> bool:
-    """Whether it was ended before its time: not by itself, and not because it had seen enough."""
+    """Whether a process was ended early: neither by itself, nor because it had seen enough."""
     return process.stopped == "limit" or (side.exit_code is None and not process.stopped)
 
 
@@ -106,7 +106,7 @@ def _lone_process(one: ProcessTrail | None, two: ProcessTrail | None, name: str)
 
 
 class _Pair:
-    """One process on both sides."""
+    """The same process on both sides."""
 
     def __init__(
         self, plain: ProcessTrail, other: ProcessTrail, plain_cut: bool, other_cut: bool, name: str
@@ -171,7 +171,7 @@ class _Pair:
 
 
 def _difference(a: Batch, b: Batch, batch: str, place: str, name: str) -> Difference | None:
-    """Between a plain batch and the other side's of the same number. batch: "batch 3"."""
+    """Compare a plain batch with the other side's of that number; None: equal. batch: "batch 3"."""
     if a.epoch != b.epoch:
         what = f"{batch} of {place} is in epoch {a.epoch} plain, in epoch {b.epoch} {name}"
         return Difference(a.order, what, f"another epoch at {batch}")
@@ -197,7 +197,7 @@ def _looks_of_loader(loader: LoaderTrail) -> object:
 def _paired(
     ones: Iterable[T], twos: Iterable[T], looks: Callable[[T], object]
 ) -> Iterator[tuple[T | None, T | None]]:
-    """Those that look alike, in order; None beside those that are alone."""
+    """Pair those that look alike, in order; None beside those that have no partner."""
     waiting: dict[object, list[T]] = {}
     for two in twos:
         waiting.setdefault(looks(two), []).append(two)

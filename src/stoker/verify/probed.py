@@ -1,4 +1,4 @@
-"""`stoker probe` inside the script's processes: where they write what was found, and how they end.
+"""Reports from the script's processes what `stoker probe` has found, and that they may be ended.
 
 Ban: imports neither torch nor numpy.
 """
@@ -11,7 +11,7 @@ from stoker.verify.record import ENOUGH, PROBE, PROBED, STOPS
 
 
 def tell(text: str, *, is_found: bool) -> None:
-    """The end of the probe: a table, or why there will be none."""
+    """Write the result of the probe: a table, or why there is none (then this process stops)."""
     folder = Path(os.environ[PROBE])
     part = folder / f"{PROBED}.{os.getpid()}"
     part.write_text(json.dumps({"text": text, "is_found": is_found}))
@@ -21,7 +21,7 @@ def tell(text: str, *, is_found: bool) -> None:
 
 
 def stop() -> None:
-    """This process has seen enough, and is to be ended by who has started it."""
+    """Tell `stoker probe` that this process has seen enough and is to be ended."""
     Path(os.environ[PROBE], ENOUGH).touch()
     try:
         pipe = os.open(Path(os.environ[PROBE], STOPS), os.O_WRONLY | os.O_NONBLOCK)

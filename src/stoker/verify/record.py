@@ -1,4 +1,4 @@
-"""What one side of `stoker verify` is asked to do, and what its processes write down.
+"""Defines the plan that one side of `stoker verify` gets, and the record that its processes write.
 
     plan     one variable, which every process that the command starts inherits
     record   one file a process, JSON lines: process, loader, offload, batch ..., stop
@@ -20,7 +20,7 @@ SEED = 0  # of `random`, NumPy and torch; PYTHONHASHSEED where the user gave non
 
 
 class Plan(NamedTuple):
-    """folder: of the records and of STOPS; until_s: on the machine's monotonic clock."""
+    """A run's plan. folder: of the records and STOPS; until_s: on the machine's monotonic clock."""
 
     folder: str
     num_batches: int
@@ -51,7 +51,7 @@ class Finding(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """order: among all batches of its process; epoch: `iter()` calls on its loader so far."""
+    """A recorded batch. order: among its process's; epoch: `iter()` calls on its loader so far."""
 
     order: int
     epoch: int
@@ -61,7 +61,7 @@ class Batch(NamedTuple):
 
 @dataclass(slots=True)
 class LoaderTrail:
-    """place and looks tell a loader from others, as in a report; offload: yes, or no with why."""
+    """A loader's record. place, looks: identify it, as in a report; offload: yes, or no and why."""
 
     place: str
     looks: tuple[object, ...]
@@ -72,7 +72,7 @@ class LoaderTrail:
 
 @dataclass(slots=True)
 class ProcessTrail:
-    """stopped: `count` or `limit`, where it was asked to end; else empty."""
+    """A process's record. stopped: `count` or `limit` if it was asked to end; else empty."""
 
     rank: str
     argv: tuple[str, ...]
@@ -88,7 +88,7 @@ class ProcessTrail:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One run of the command. exit_code: None where `stoker verify` had to end it."""
+    """A run of the command. exit_code: None if `stoker verify` had to end it."""
 
     exit_code: int | None
     processes: list[ProcessTrail]
@@ -105,7 +105,7 @@ class Side:
 
 
 def parse(text: str) -> ProcessTrail | None:
-    """A process from its record; None where it was killed before the first line was whole."""
+    """Parse the record of a process; None if it was killed before the first line was whole."""
     process: ProcessTrail | None = None
     for line in text.split("\n")[:-1]:  # a torn last line is left out
         entry = json.loads(line)

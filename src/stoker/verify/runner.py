@@ -1,4 +1,4 @@
-"""One run of the command: started, watched, ended in bounded time, and read.
+"""Runs the command once: starts and watches it, ends it in bounded time, and reads its records.
 
 Promise: when `run` returns or raises, every process that carries the plan is gone. A process
 that said that it has seen enough has end_s to end; the whole run has its limit and end_s.
@@ -26,7 +26,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class CannotStart(Exception):
-    """The command is not there, or cannot be executed. error: which, and why."""
+    """Raised if the command is not there, or cannot be executed. error: which, and why."""
 
     def __init__(self, program: str, error: OSError) -> None:
         self.program = program
@@ -34,8 +34,8 @@ class CannotStart(Exception):
 
 
 class Run:
-    """folder: an empty one, for the record and the output of one run; plan: one variable, which all
-    its processes carry; end_s: what a process may take that has seen enough."""
+    """A run of the command. folder: an empty one, for its record and output; plan: one variable,
+    which all its processes carry; end_s: what a process that has seen enough may take to end."""
 
     def __init__(
         self, folder: Path, plan: Mapping[str, str], limit_s: float, end_s: float = END_S
@@ -63,7 +63,7 @@ class Run:
         return process.returncode if has_ended else None
 
     def stderr_end(self, name: str) -> str:
-        """The last lines that the command said on stderr, with a headline; name: of the run."""
+        """Return the last lines of the command's stderr, with a headline; name: of the run."""
         lines = (self._folder / "stderr").read_text(errors="replace").splitlines()
         if not lines:
             return "it said nothing on stderr\n"
@@ -71,12 +71,12 @@ class Run:
         return f"the last lines of its stderr ({name}):\n{tail}"
 
     def _wait(self, process: subprocess.Popen[bytes]) -> bool:
-        """Whether the command ended by itself."""
+        """Wait for the end, and return whether the command ended by itself."""
         with _Watch(process.pid, str(self._folder / STOPS), self._end_s) as watch:
             return watch.wait_end(Deadline(self._limit_s + self._end_s))
 
     def _end(self, process: subprocess.Popen[bytes], has_ended: bool) -> None:
-        """As Ctrl-C would, so that it tidies up; then by SIGTERM, SIGKILL, and all that is left."""
+        """Send SIGINT, as Ctrl-C does, so that it tidies up; then SIGTERM; SIGKILL what is left."""
         for number in (signal.SIGINT, signal.SIGTERM):
             if has_ended:
                 break
@@ -93,7 +93,7 @@ class Run:
         process.wait()
 
     def _left(self) -> list[int]:
-        """Processes that carry this run's plan: ranks and workers may have sessions of their own."""
+        """Return pids that carry this run's plan: ranks and workers may have their own sessions."""
         ((name, text),) = self._plan.items()
         mark = f"{name}={text}".encode()
         found = []
@@ -105,12 +105,12 @@ class Run:
 
 
 def plan_for(folder: Path, num_batches: int, limit_s: float) -> Plan:
-    """Of a run of `stoker verify` that begins now."""
+    """Return the plan of a run of `stoker verify` that begins now."""
     return Plan(str(folder), num_batches, now_s() + limit_s)
 
 
 def processes(folder: Path) -> list[ProcessTrail]:
-    """What a run's processes have recorded for `stoker verify`."""
+    """Read what a run's processes have recorded for `stoker verify`."""
     texts = (file.read_text() for file in folder.glob("*.jsonl"))
     found = [process for process in map(parse, texts) if process is not None]
     return sorted(found, key=lambda process: (process.rank.zfill(9), process.began_s))
@@ -137,7 +137,7 @@ class _Watch:
             os.close(fd)
 
     def wait_end(self, deadline: Deadline) -> bool:
-        """True when the command has ended; False when something took longer than it may."""
+        """Wait until the command has ended (True), or something took longer than it may (False)."""
         while True:
             deadlines = [deadline, *self._ending.values()]
             left_ms = min(one.left_ms() or 0 for one in deadlines)
@@ -181,12 +181,12 @@ def _started(
 
 
 def _end_with_us() -> None:
-    """In the child: SIGTERM if `stoker` is killed. Source: prctl(2)."""
+    """Have the kernel send this child SIGTERM if `stoker` is killed. Source: prctl(2)."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _wait_gone(pid: int) -> None:
-    """Until a killed process has let go of everything; a child of ours stays a zombie."""
+    """Wait until a killed process has let go of everything; a child of ours stays a zombie."""
     with suppress(ProcessLookupError):
         fd = os.pidfd_open(pid)
         try:

@@ -1,7 +1,7 @@
-"""A scratch folder that looks like another one, without a copy of what lies in that.
+"""Makes a scratch folder that looks like another one, with links in place of copies.
 
 Folders are made anew, files are links: what the script newly writes, replaces or deletes stays in
-the scratch. A file that it opens for writing where it stands is the real one: `changed` tells.
+the scratch. A file that it opens for writing in place is the real one: `changed` tells.
 Hidden folders, folders of more than MAX_ENTRIES, and all beyond MAX_LINKS are links themselves.
 The folders above are there too, so that `../data` leads where it did; there everything is a link.
 """
@@ -20,7 +20,7 @@ Stamp = tuple[int, int]  # size in bytes, time of the last change in ns
 
 
 class Sandbox:
-    """Looks like the folder `real`, below `scratch`; made and removed as often as wanted."""
+    """A look-alike of the folder `real`, below `scratch`; made and removed as often as wanted."""
 
     def __init__(self, real: Path, scratch: Path) -> None:
         self._real = real
@@ -29,7 +29,7 @@ class Sandbox:
         self.path = self._inside(real)
 
     def make(self) -> None:
-        """A fresh one in the place of the last."""
+        """Make a fresh one in place of the last."""
         shutil.rmtree(self._scratch, ignore_errors=True)
         for folder in reversed(self._real.parents):
             self._make_above(folder)
@@ -48,7 +48,7 @@ class Sandbox:
                     self._link(entry)
 
     def changed(self) -> list[str]:
-        """Real files, by their path in the folder, that are not what they were when linked."""
+        """Return the real files, by path in the folder, that changed since they were linked."""
         return [
             str(file.relative_to(self._real))
             for file, stamp in self._stamps.items()
@@ -73,7 +73,7 @@ class Sandbox:
 
 
 def _num_entries(entry: Path) -> int | None:
-    """Of a folder that may be made anew; None of all else."""
+    """Return the number of entries of a folder that may be made anew; None for all else."""
     if entry.name.startswith(".") or entry.is_symlink() or not entry.is_dir():
         return None
     try:

@@ -1,4 +1,4 @@
-"""One side of `stoker verify`, inside the script's processes: seeds, a record, and an end.
+"""Runs one side of `stoker verify` in the script's processes: seeds, records batches, ends them.
 
 Promise: beside the seeds nothing that the script computes changes; a batch is recorded before
 the script is ended, by a SystemExit out of the `next()` that would have given it.
@@ -39,12 +39,12 @@ def seed_python() -> None:
 
 
 def seed_numpy() -> None:
-    """Right after `numpy.random` was imported."""
+    """Seed NumPy, right after `numpy.random` was imported."""
     sys.modules["numpy.random"].seed(SEED)
 
 
 def seed_torch() -> None:
-    """Right after `torch.utils.data` was imported, which is before torch's own import has ended."""
+    """Seed torch, right after `torch.utils.data` was imported; torch's own import has not ended."""
     torch = sys.modules["torch"]
     try:
         torch.manual_seed(SEED)
@@ -53,7 +53,7 @@ def seed_torch() -> None:
 
 
 def follow(loader: Any, record: LoaderRecord, looks: tuple[object, ...]) -> "Trail | None":
-    """A trail for a new iterator of the loader; None where nothing is recorded.
+    """Return a trail for a new iterator of the loader; None if nothing is recorded.
 
     Nothing is recorded inside a loader's worker: how many of those there are is not the script's
     to see.
@@ -68,7 +68,7 @@ def follow(loader: Any, record: LoaderRecord, looks: tuple[object, ...]) -> "Tra
 
 
 class Trail:
-    """One iterator's; several iterators of a loader share its count."""
+    """The trail of one iterator; several iterators of a loader share its count."""
 
     def __init__(self, side: "_Side", loader: "_Loader") -> None:
         self._side = side
@@ -76,7 +76,7 @@ class Trail:
         self._epoch = 0
 
     def begin_epoch(self) -> None:
-        """`iter()` was called: on a persistent iterator too, which lives through several."""
+        """Note that `iter()` was called; a persistent iterator lives through several epochs."""
         self._loader.num_epochs += 1
         self._epoch = self._loader.num_epochs
 
@@ -86,7 +86,7 @@ class Trail:
 
 
 class _Loader:
-    """One place at which loaders of one looks are iterated."""
+    """A line of the script at which loaders that look alike are iterated."""
 
     def __init__(self, number: int, record: LoaderRecord, looks: tuple[object, ...]) -> None:
         self.number = number
@@ -97,7 +97,7 @@ class _Loader:
 
     @property
     def offload(self) -> str:
-        """As it is now: of a loader without workers it is found out after some batches."""
+        """Whether and how it is offloaded now; without workers decided after some batches."""
         if not self.record.offloaded:
             return f"no: {self.record.reasons[0]}"
         chains = self.record.chains
@@ -126,7 +126,7 @@ class _Side:
         )
 
     def loader(self, loader: Any, record: LoaderRecord, looks: tuple[object, ...]) -> _Loader:
-        """The loader at a place that looks like this; read for reasons the first time."""
+        """Return the loader with this place and looks; its code is scanned the first time."""
         key = (record.place, *looks)
         with self._lock:
             if key not in self._loaders:
@@ -178,7 +178,7 @@ class _Side:
 
 
 def generators() -> dict[str, str]:
-    """A digest of each global generator of this process that is there."""
+    """Return a digest of each global random generator that this process has."""
     digests = {"random": _digest(pickle.dumps(random.getstate(), 5))}
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:

@@ -1,4 +1,4 @@
-"""What in the code behind a loader may make two runs differ, and where it stands.
+"""Finds what in the code behind a loader may make two runs differ, and at which line it stands.
 
 Reads, never runs: objects by their attributes, functions by their bytecode. A finding is no proof,
 only the likeliest reason once batches differ.
@@ -73,7 +73,7 @@ _NOT_CALLED = {"os.environ", "sys.modules"}
 def scan(
     roots: Mapping[str, object], frame: types.FrameType | None, deadline: Deadline
 ) -> list[Finding]:
-    """What `roots` reach, and what seeds anything in the functions that called `frame`."""
+    """Find suspects in all that `roots` reach, and those that seed in `frame` and its callers."""
     scanner = _Scanner(deadline)
     for name, root in roots.items():
         scanner.add(root, name)
@@ -106,7 +106,7 @@ class _Scanner:
                 self._read(value, type(value), path)
 
     def read_callers(self, frame: types.FrameType | None) -> None:
-        """The training loop is full of clocks that only print: there a suspect must seed."""
+        """Read the training loop, where a suspect must seed: many clocks there only print."""
         self._is_loop = True
         while frame is not None and not self._deadline.is_over():
             if not _is_trusted(frame.f_globals.get("__name__")) and not _is_library(frame.f_code):
@@ -136,7 +136,7 @@ class _Scanner:
             self.add(item, path)
 
     def _read_instance(self, value: Any, kind: type, path: str) -> None:
-        """By the methods of the built-in types and `object`: a subclass may have its own."""
+        """Read an object by built-in types' and `object`'s methods: a subclass may have its own."""
         if issubclass(kind, dict):
             self._add_all(dict.values(value), f"{path}[...]")
         for base in _SEQUENCES:
@@ -220,7 +220,7 @@ def _kind_of(word: str) -> str:
 
 
 def _targets() -> dict[object, str]:
-    """Each suspect that is there: built-in functions by themselves, all else by id."""
+    """Return each suspect that is there: built-in functions by themselves, all else by id."""
     found: dict[object, str] = {}
     for name in _KINDS:
         first, *rest = name.split(".")
@@ -233,7 +233,7 @@ def _targets() -> dict[object, str]:
 
 
 def _attributes(value: Any, kind: type) -> list[tuple[str, object]]:
-    """Of an instance: its __dict__ and its slots."""
+    """Return an instance's attributes: its __dict__ and its slots."""
     try:
         found = list(object.__getattribute__(value, "__dict__").items())
     except AttributeError:

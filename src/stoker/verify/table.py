@@ -1,4 +1,4 @@
-"""What `stoker verify` prints: a table by loader, the verdict, and the likely reason.
+"""Formats what `stoker verify` prints: a table by loader, the verdict, and the likely reason.
 
 Pure: a verdict in, text out.
 """
@@ -10,7 +10,7 @@ HEAD = ("loader", "batches", "offloaded", "verdict")
 
 
 def table(rows: list[Row]) -> str:
-    """Lines of the table, its head included; ends with a newline."""
+    """Return the lines of the table, its head included; ends with a newline."""
     cells = [HEAD, *map(_cells, rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(3)]
     return "".join(
@@ -42,7 +42,7 @@ def different(first: Difference) -> str:
 
 
 def undecided(first: Difference, plain_first: Difference) -> str:
-    """first: between plain and ours; plain_first: between the two plain runs."""
+    """Report that plain runs differ. first: plain and ours; plain_first: the two plain runs."""
     return (
         f"undecided: the plain script differs from itself: {plain_first.what}; so nothing can be "
         f"said about stoker\n{reason(plain_first if plain_first.loader else first, True)}"
@@ -50,7 +50,7 @@ def undecided(first: Difference, plain_first: Difference) -> str:
 
 
 def reason(difference: Difference, plain_differs: bool) -> str:
-    """One line: the likeliest reason, and what else was seen."""
+    """Return one line: the likeliest reason, and what else was seen."""
     found = likely_reasons(difference, plain_differs)
     if not found:
         return (

@@ -1,1 +1,1 @@
-"""Bytes between trainer and worker."""
+"""Carries batches between trainer and worker: encoding, frames, sockets and shared memory."""

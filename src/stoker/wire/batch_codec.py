@@ -1,10 +1,10 @@
-"""Nested batches <-> buffers, without a copy of what lies in the arena.
+"""Encodes nested batches as buffers and decodes them, without copying what lies in the arena.
 
-Promise: what comes out equals what torch's own worker queue would give: types, values,
-strides, and which tensors share a storage. How it travels:
+Promise: what is decoded equals what torch's own worker queue would give: types, values, strides,
+and which tensors share a storage. How it travels:
 
-- storages and arrays of LARGE_NBYTES or more lie in the worker's arena, where default_collate
-  put them (worker/patches.py) or where `encode` copies them, and the trainer's tensors show them;
+- storages and arrays of LARGE_NBYTES or more lie in the worker's arena, where default_collate put
+  them (worker/patches.py) or where `encode` copies them, and the trainer's tensors view them;
 - smaller ones follow the pickle stream and are copied into ordinary, 64-byte aligned memory;
 - everything else is in the pickle stream (protocol 5), by torch's own reducers.
 
@@ -42,7 +42,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 class Encoded(NamedTuple):
-    """One batch, ready to be framed. The parts stay valid while this object lives."""
+    """A batch that is ready to be framed. The parts stay valid while this object lives."""
 
     table: bytes
     num_storages: int
@@ -58,16 +58,16 @@ class Encoded(NamedTuple):
         return sum(len(part) for part in self.blob)
 
     def shapes(self) -> list[Shape | None]:
-        """What each storage is shown as, to whoever may send it in fewer bytes."""
+        """Return how each storage is viewed, for a sender that may compress it."""
         return [None if tensor is None else _shape_of(tensor) for tensor in self.shown]
 
     def inline_parts(self) -> list[bytes | memoryview]:
-        """What follows the table in the message itself."""
+        """Return the parts that follow the table in the message itself."""
         return self.blob if self.blob_offset == INLINE else []
 
 
 class LargeBuffers:
-    """Takes what has `min_nbytes` or more out of a pickle stream; True keeps a buffer in it."""
+    """Takes buffers of `min_nbytes` or more out of a pickle stream; True keeps a buffer in it."""
 
     def __init__(self, buffers: list[memoryview], min_nbytes: int) -> None:
         self._buffers, self._min_nbytes = buffers, min_nbytes
@@ -81,13 +81,13 @@ class LargeBuffers:
 
 
 def _is_foreign_array(kind: type, value: Any) -> bool:
-    """An array of big-endian numbers: by torch's protocol, 4, it arrives as this machine's own."""
+    """Whether this is a big-endian array: with torch's protocol, 4, it arrives in native order."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and issubclass(kind, numpy.ndarray) and not value.dtype.isnative
 
 
 class _Pickler(pickle.Pickler):
-    """Writes the stream; collects storages and buffers on the way."""
+    """Pickles a batch; collects storages and large buffers on the way."""
 
     def __init__(self, file: io.BytesIO) -> None:
         self.buffers: list[memoryview] = []
@@ -157,7 +157,7 @@ def _shape_of(tensor: torch.Tensor) -> Shape:
 
 
 def _shown(offset: int, size: Sequence[int], stride: Sequence[int], itemsize: int) -> list[int]:
-    """Bytes [first, end) of a storage that a strided tensor shows; empty for no elements.
+    """Return the bytes [first, end) of a storage that a tensor views; empty for no elements.
 
     first is a multiple of 64, so that what is cut off changes no tensor's alignment.
     """
@@ -179,10 +179,9 @@ _merged: dict[type, Callable[[Any], Any]] = {}
 
 
 def encode(batch: object, heap: Heap | None) -> Encoded:
-    """A batch as frame parts. heap: where large parts go; None keeps all in the message.
+    """Encode a batch as frame parts. heap: where large parts go; None keeps all in the message.
 
-    Every extent that the frame names gets one more holder, the reader. Raises what pickling
-    raises.
+    Every extent that the frame names gets one more holder, the reader. Raises what pickling raises.
     """
     file = io.BytesIO()
     pickler = _Pickler(file)
@@ -216,7 +215,7 @@ def encode(batch: object, heap: Heap | None) -> Encoded:
 def _place(
     address: int, nbytes: int, first: int, heap: Heap | None, tail: list[bytes | memoryview]
 ) -> bytes:
-    """Put bytes where they travel: the arena if they are many and it has room, else the tail."""
+    """Copy bytes into the arena if they are many and it has room, else append them to the tail."""
     view = heap.allocate(nbytes) if heap is not None and nbytes >= LARGE_NBYTES else None
     if heap is None or view is None:
         tail.append(ctypes.string_at(address, nbytes))
@@ -232,7 +231,7 @@ def _place(
 
 
 def _move_blob(blob: list[bytes | memoryview], heap: Heap | None) -> int:
-    """Put a large blob into the arena. Returns its offset there, or INLINE."""
+    """Copy a large blob into the arena. Returns its offset there, or INLINE."""
     nbytes = sum(len(part) for part in blob)
     view = heap.allocate(nbytes) if heap is not None and nbytes > INLINE_NBYTES else None
     if heap is None or view is None:
@@ -254,7 +253,7 @@ _ALONE = struct.Struct("<IIQ")
 
 
 def dumps(value: object) -> bytes:
-    """`encode` into one self-contained piece of bytes, for index lists and the like."""
+    """Encode a value into self-contained bytes, for index lists and the like."""
     if type(value) is int or (type(value) is list and set(map(type, value)) == {int}):
         stream = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)  # nearly all index lists are that
         return _ALONE.pack(0, 0, len(stream)) + stream
@@ -264,7 +263,7 @@ def dumps(value: object) -> bytes:
 
 
 def loads(data: bytes | memoryview) -> Any:
-    """What `dumps` took. Raises what unpickling raises."""
+    """Decode the bytes that `dumps` returned. Raises what unpickling raises."""
     num_storages, num_buffers, stream_nbytes = _ALONE.unpack_from(data)
     view = memoryview(bytearray(data) if num_storages else data)[_ALONE.size :]
     table_nbytes = PLACE.size * (num_storages + num_buffers)
@@ -272,7 +271,7 @@ def loads(data: bytes | memoryview) -> Any:
 
 
 class _Loading(threading.local):
-    """What the stream being read refers to, for `_tensor` and `_storage` of this thread."""
+    """The storages of the stream being read, for `_tensor` and `_storage` of this thread."""
 
     storages: Sequence[tuple[torch.UntypedStorage, int]] = ()
 
@@ -288,11 +287,11 @@ def decode(
     lender: Lender | None,
     copies: bool = False,
 ) -> Any:
-    """The batch that `encode` took. Raises what unpickling raises.
+    """Return the batch that `encode` took. Raises what unpickling raises.
 
-    blob: pickle stream, then what lies inline, in the table's order; it may be overwritten
-    once this returns. lender: the arena's bookkeeping here; copies: put everything into
-    ordinary memory, for a trainer that already holds all the shared memory it may.
+    blob: pickle stream, then what lies inline, in the table's order; it may be overwritten once
+    this returns. lender: the arena's bookkeeping here; copies: put everything into ordinary memory,
+    for a trainer that already holds all the shared memory it may.
     """
     storages: list[tuple[torch.UntypedStorage, int]] = []
     buffers: list[memoryview] = []

@@ -1,4 +1,4 @@
-"""Frames over a socket between two processes of one machine.
+"""Sends and receives frames over a socket between two processes of one machine.
 
 Promise: `send` never blocks and keeps order; a frame is seen whole or not at all.
 Owner: one thread on each side.
@@ -35,7 +35,7 @@ class Frame(NamedTuple):
 
 
 class Channel:
-    """One end of a stream socket, never blocking."""
+    """One end of a non-blocking stream socket: sends and receives frames."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -55,7 +55,7 @@ class Channel:
 
     @property
     def has_unread(self) -> bool:
-        """More has been received than was given: poll() does not see it."""
+        """Whether bytes were received but not yet returned: poll() does not see them."""
         return self._end > self._start
 
     def send(self, *parts: Buffer) -> None:
@@ -70,7 +70,7 @@ class Channel:
         self.flush()
 
     def _sent_whole(self, data: bytes) -> tuple[memoryview, ...]:
-        """Send a small frame at once. What is left of it."""
+        """Send a small frame at once. Returns what is left of it."""
         try:
             num_sent = self._socket.send(data, socket.MSG_NOSIGNAL)
         except BlockingIOError:
@@ -93,7 +93,7 @@ class Channel:
             self._forget(num_sent)
 
     def receive_nowait(self) -> Frame | None:
-        """The next frame; None when it has not come whole. Raises ConnectionLost."""
+        """Return the next frame; None if it has not come whole. Raises ConnectionLost."""
         while True:
             frame = self._parse()
             if frame is not None:
@@ -134,7 +134,7 @@ class Channel:
         return Frame(header, self._view[begin : self._start])
 
     def _make_room(self, frame_nbytes: int) -> None:
-        """Room behind the unread part for the rest of a frame, from the front of the buffer."""
+        """Make room behind the unread part for the rest of a frame; may move that part."""
         if self._start + frame_nbytes <= len(self._buffer) and self._start != self._end:
             return
         if self._start == self._end and frame_nbytes <= len(self._buffer) == BUFFER_NBYTES:

@@ -1,7 +1,7 @@
-"""Which parts of an arena are in use: first fit from the bottom, neighbours merged.
+"""Allocates the extents of an arena: first fit from the bottom, neighbours merged.
 
-Promise: extents never overlap. Lowest address first keeps the touched part of a sparse arena
-small, and gives back memory that is still in the processor's cache. Pure.
+Promise: extents never overlap. Lowest address first keeps the touched part of a sparse arena small,
+and gives back memory that is still in the processor's cache. Pure.
 """
 
 from bisect import bisect_left
@@ -25,7 +25,7 @@ class Extents:
         self._append_free(end_of_last, limit_nbytes - limit_nbytes % ALIGN_NBYTES)
 
     def take(self, nbytes: int) -> int | None:
-        """Offset of a new extent; None when none is large enough."""
+        """Return the offset of a new extent; None if none is large enough."""
         wanted = _rounded(nbytes)
         for i, start in enumerate(self._starts):
             if self._ends[i] - start >= wanted:
@@ -38,7 +38,7 @@ class Extents:
         return None
 
     def give(self, offset: int) -> None:
-        """Free an extent that `take` gave or that was taken from the start. KeyError otherwise."""
+        """Free an extent of `take`, or one taken from the start. Raises KeyError otherwise."""
         end = offset + self._size.pop(offset)
         i = bisect_left(self._starts, offset)
         joins_left = i > 0 and self._ends[i - 1] == offset

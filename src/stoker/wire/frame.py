@@ -1,4 +1,4 @@
-"""Header and payload of one message <-> bytes.
+"""Packs the header and payload of one message into bytes, and unpacks them.
 
     header | table of storages and buffers | blob, unless it lies in the arena | extra
 
@@ -83,7 +83,7 @@ def pack(
     extra_nbytes: int = 0,
     work_s: float = 0.0,
 ) -> bytes:
-    """Header and table. places: packed table, number of storages, number of buffers."""
+    """Pack header and table. places: packed table, number of storages, number of buffers."""
     table, num_storages, num_buffers = places
     return (
         HEADER.pack(
@@ -100,7 +100,7 @@ _NUM_LENT = _LENGTH = struct.Struct("<I")
 
 
 def pack_begin(lent: list[tuple[int, int, int]], rest: bytes) -> bytes:
-    """The extra of a BEGIN frame. lent: see `Lender.lent`; rest: for the worker alone."""
+    """Pack the extra of a BEGIN frame. lent: see `Lender.lent`; rest: for the worker alone."""
     return b"".join((_NUM_LENT.pack(len(lent)), *(_LENT.pack(*each) for each in lent), rest))
 
 
@@ -116,17 +116,17 @@ WIRE_NBYTES = _WIRE.size
 
 
 def pack_wire(payload: memoryview, nbytes: int) -> bytes:
-    """The payload of a frame with Flag.WIRE. nbytes: what it took between two machines."""
+    """Pack the payload of a frame with Flag.WIRE. nbytes: what it took between two machines."""
     return bytes(payload) + _WIRE.pack(nbytes)
 
 
 def unpack_wire(extra: memoryview) -> tuple[memoryview, int]:
-    """The extra without them, and those bytes."""
+    """Return the extra without its byte count, and that count."""
     return extra[:-WIRE_NBYTES], _WIRE.unpack(extra[-WIRE_NBYTES:])[0]
 
 
 class Shape(NamedTuple):
-    """What a storage is shown as. dtype: torch's name; first, strides: in bytes."""
+    """How a storage is viewed. dtype: torch's name; first, strides: in bytes."""
 
     dtype: str
     first: int
@@ -135,13 +135,13 @@ class Shape(NamedTuple):
 
 
 def pack_shapes(shapes: list[Shape | None]) -> bytes:
-    """What stands before the extra of a frame with Flag.SHAPES, one for each storage."""
+    """Pack one shape for each storage, to precede the extra of a frame with Flag.SHAPES."""
     text = json.dumps(shapes).encode()
     return _LENGTH.pack(len(text)) + text
 
 
 def unpack_shapes(extra: memoryview) -> tuple[list[Shape | None], int]:
-    """The shapes, and how many bytes of the extra they take."""
+    """Return the shapes, and how many bytes of the extra they take."""
     (nbytes,) = _LENGTH.unpack_from(extra)
     end = _LENGTH.size + nbytes
     said = json.loads(bytes(extra[_LENGTH.size : end]))

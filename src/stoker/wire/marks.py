@@ -1,7 +1,7 @@
-"""Shared memory in which each worker notes the task that it is making, read when it has died.
+"""Shared memory in which each worker notes the task that it is making, read if the worker dies.
 
 Promise: one word a slot, written by that slot's worker and cleared by the trainer before the next
-one starts; nobody waits for it, and to note a task costs one store.
+one starts; nothing waits for it, and to note a task costs one store.
 """
 
 from collections.abc import Callable
@@ -14,8 +14,8 @@ _WORD_NBYTES = 8
 
 
 class Marks:
-    """One mark a slot. can_travel: may be given to processes that are started by spawn, while they
-    are, or to others as its file descriptor; fd: one that was."""
+    """One word of shared memory per slot. can_travel: may be given to processes that are started by
+    spawn, while they are, or to others as its file descriptor; fd: that of marks made elsewhere."""
 
     def __init__(self, num_slots: int, can_travel: bool = False, fd: int | None = None) -> None:
         self._take(Arena(_WORD_NBYTES * num_slots, can_travel, fd))
@@ -29,11 +29,11 @@ class Marks:
 
     @property
     def fd(self) -> int:
-        """Of marks that can travel."""
+        """The file descriptor of marks that can travel."""
         return self._arena.fd
 
     def writer(self, slot: int) -> Callable[[int], None]:
-        """Returns the function by which the slot's worker notes its task's id, or NOTHING."""
+        """Return the function by which the slot's worker notes its task's id, or NOTHING."""
         words = self._words
 
         def write(task_id: int) -> None:
@@ -42,11 +42,11 @@ class Marks:
         return write
 
     def begun(self, slot: int) -> int:
-        """Id of the task that the slot's latest worker was making, or NOTHING."""
+        """Return the id of the task that the slot's latest worker was making, or NOTHING."""
         return self._words[slot] - 1
 
     def clear(self, slot: int) -> None:
-        """Forget what a worker that is gone has noted, before another is started in its slot."""
+        """Erase what a dead worker has noted, before another is started in its slot."""
         self._words[slot] = 0
 
 

@@ -1,4 +1,4 @@
-"""Poll loop: one callback per descriptor, and which ones room is waited for in.
+"""Poll loop: calls one callback per ready descriptor, and polls for writing only where needed.
 
 Promise: a handler is called only while its descriptor is its own.
 Owner: one thread, which `wait`s.
@@ -14,7 +14,7 @@ _READ, _BOTH = selectors.EVENT_READ, selectors.EVENT_READ | selectors.EVENT_WRIT
 
 
 class Sends(Protocol):
-    """One end of a connection that keeps what could not be sent."""
+    """An end of a connection that keeps what could not be sent."""
 
     @property
     def has_unsent(self) -> bool: ...
@@ -23,7 +23,7 @@ class Sends(Protocol):
 
 
 class PollLoop:
-    """Descriptors and their handlers. Not epoll, which forked processes would share."""
+    """Polls descriptors and calls their handlers. Not epoll, which forked processes would share."""
 
     def __init__(self) -> None:
         self._selector = selectors.PollSelector()
@@ -38,13 +38,13 @@ class PollLoop:
         self._handlers[fd] = handler
 
     def remove(self, fd: int) -> None:
-        """Before it is closed: its number may be another's soon."""
+        """Stop polling a descriptor, before it is closed: its number may be another's soon."""
         self._selector.unregister(fd)
         del self._handlers[fd]
         self._unsent.discard(fd)
 
     def look_for_room(self, ends: Iterable[Sends]) -> None:
-        """Wait for room only where something waits to be sent: its handler is called then too."""
+        """Poll for writing those ends that have unsent bytes: their handlers are called too."""
         for end in ends:
             fd, has_unsent = end.fileno(), end.has_unsent
             if has_unsent != (fd in self._unsent):
@@ -52,15 +52,15 @@ class PollLoop:
                 (self._unsent.add if has_unsent else self._unsent.discard)(fd)
 
     def wait(self, timeout_s: float | None) -> None:
-        """Call the handlers of all that have news by then. None: however long it takes."""
+        """Poll, and call the handlers of ready descriptors. timeout_s: None waits without limit."""
         self.call(self.poll(timeout_s))
 
     def poll(self, timeout_s: float | None) -> Ready:
-        """Which have news by then; `call` wants to know."""
+        """Return the descriptors that are ready by then, for `call`."""
         return self._selector.select(timeout_s)
 
     def call(self, ready: Ready) -> None:
-        """Call the handlers of those that had news."""
+        """Call the handlers of the descriptors that were ready."""
         for fd, handler in [(key.fd, self._handlers[key.fd]) for key, _ in ready]:
             if self._handlers.get(fd) is handler:  # else it is another's number by now
                 handler()

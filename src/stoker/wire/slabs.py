@@ -1,8 +1,8 @@
-"""Memory that batches land in: written by one worker, read in place by the trainer.
+"""Shared memory for batches: written by one worker, read in place by the trainer.
 
-Promise: an extent is written again only when nobody can see it any more: its last view on
-the trainer's side died, the worker's own references died, and every process that was forked
-while a view lived has ended.
+Promise: an extent is written again only when nothing can see it any more: its last view on the
+trainer's side died, the worker's own references died, and every process that was forked while a
+view lived has ended.
 Ban: no allocation per batch. A first touch of a page costs twenty times a second one.
 """
 
@@ -53,7 +53,7 @@ class Arena:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Only while a process is being started: multiprocessing carries the descriptor."""
+        """Pickle only while a process is being started: multiprocessing carries the descriptor."""
         assert self._fd is not None, "this arena can only be inherited"
         return _arena_of, (self.nbytes, DupFd(self._fd))
 
@@ -63,20 +63,20 @@ class Arena:
             os.close(fd)
 
     def view(self, offset: int, nbytes: int) -> memoryview:
-        """These bytes; whoever asks knows that nobody gives them away meanwhile."""
+        """Return a view of these bytes; the caller knows that they are not freed meanwhile."""
         return memoryview(self._map)[offset : offset + nbytes]
 
     @property
     def fd(self) -> int:
-        """Of an arena that can travel."""
+        """The file descriptor of an arena that can travel."""
         assert self._fd is not None, "this arena can only be inherited"
         return self._fd
 
     def extent(self, offset: int, nbytes: int) -> "ctypes.Array[ctypes.c_ubyte]":
-        """An object that exports these bytes and loans as long as any view of any view of it.
+        """Return an object that exports these bytes and lives as long as any view of any view.
 
-        A memoryview would not do: whoever makes a memoryview of it, as NumPy does, keeps the
-        buffer but not that object.
+        A memoryview would not do: whoever makes a memoryview of it, as NumPy does, keeps the buffer
+        but not that object.
         """
         return (ctypes.c_ubyte * nbytes).from_buffer(self._map, offset)
 
@@ -88,7 +88,7 @@ def _arena_of(nbytes: int, descriptor: Any) -> Arena:
 
 
 class _Loan(ref["ctypes.Array[ctypes.c_ubyte]"]):
-    """A weak reference to an extent that knows where it lies."""
+    """A weak reference to an extent, with its offset and the forked children that may see it."""
 
     __slots__ = ("children", "nbytes", "offset")
     offset: int
@@ -97,10 +97,10 @@ class _Loan(ref["ctypes.Array[ctypes.c_ubyte]"]):
 
 
 class Heap:
-    """The worker's side of an arena: who holds which extent.
+    """The worker's side of an arena: counts who holds which extent.
 
     Owner: the worker's only thread. Views may die at any moment (garbage collection), so their
-    deaths are queued and looked at in `allocate`.
+    deaths are queued and handled in `allocate`.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Heap:
         taken: Iterable[tuple[int, int, int]] = (),
         hear: Callable[[], None] = lambda: None,
     ) -> None:
-        """taken: what an earlier worker of this arena has lent, see `Lender.lent`.
+        """Take over an arena. taken: what an earlier worker of it has lent, see `Lender.lent`.
         hear: called before much memory is taken; it may `drop` what has come back."""
         self.arena = arena
         self._hear = hear
@@ -120,7 +120,7 @@ class Heap:
         self._died: deque[int] = deque()
 
     def allocate(self, nbytes: int) -> memoryview | None:
-        """A view that holds its extent while it loans; None when the arena is full."""
+        """Return a view that holds its extent while it lives; None if the arena is full."""
         if nbytes >= AT_ONCE_NBYTES:
             self._hear()
         self._bury()
@@ -135,16 +135,16 @@ class Heap:
         return memoryview(extent).cast("B")
 
     def find(self, address: int) -> int | None:
-        """Offset of the extent in use that starts at a memory address; None where none does."""
+        """Return the offset of the extent in use that starts at an address; None if none does."""
         offset = address - self.arena.address
         return offset if offset in self._num_holders else None
 
     def hold(self, offset: int) -> None:
-        """One more holder: the trainer, to whom the extent is being sent."""
+        """Count one more holder: the trainer, to whom the extent is being sent."""
         self._num_holders[offset] += 1
 
     def drop(self, offset: int) -> None:
-        """One holder less; the last one frees the extent."""
+        """Count one holder less; the last one frees the extent."""
         left = self._num_holders[offset] = self._num_holders[offset] - 1
         if left == 0:
             del self._num_holders[offset]
@@ -161,7 +161,7 @@ class Heap:
 
 
 class Lender:
-    """The trainer's side of an arena: which extents its tensors still show.
+    """The trainer's side of an arena: tracks the extents that its tensors still view.
 
     Owner: the thread that iterates. Views die on any thread; their deaths go through deques.
     """
@@ -176,7 +176,7 @@ class Lender:
         self.lent_nbytes = 0
 
     def lend(self, offset: int, nbytes: int) -> memoryview:
-        """A view of an extent that the worker sent; the extent goes back when the view dies."""
+        """Return a view of an extent that the worker sent; it goes back when the view dies."""
         extent = self.arena.extent(offset, nbytes)
         loan = _Loan(extent, self._died.append)
         loan.offset, loan.nbytes, loan.children = offset, nbytes, []
@@ -185,15 +185,15 @@ class Lender:
         return memoryview(extent).cast("B")
 
     def held_nbytes(self) -> int:
-        """What somebody still has."""
+        """Return the bytes of all loans that something still holds."""
         if self._died or self._seen:
             self._look_at_dead()
         return self.lent_nbytes
 
     def take_returned(self, at_least_nbytes: int = 0) -> list[int]:
-        """Offsets that went back and were not taken yet, once for every time they were lent.
+        """Return offsets that went back and were not taken yet, once for every time they were lent.
 
-        None of them before they come to so many bytes.
+        Returns none of them before they come to `at_least_nbytes`.
         """
         if self._died or self._seen:
             self._look_at_dead()
@@ -214,14 +214,14 @@ class Lender:
         self._seen = [loan for loan in self._seen if loan.children]
 
     def seen_by(self, child: "ForkedChild") -> None:
-        """A process was forked: what is shown here now may be seen by it until it ends."""
+        """Note that a process was forked: it may see what is lent now until it ends."""
         for loans in self._loans.values():
             for loan in loans:
                 if loan() is not None:  # one that died before waits for older forks only
                     loan.children.append(child)
 
     def lent(self) -> list[tuple[int, int, int]]:
-        """Extents (offset, nbytes, how many times) that are lent now."""
+        """Return the extents (offset, nbytes, how many times) that are lent now."""
         return [(offset, loans[0].nbytes, len(loans)) for offset, loans in self._loans.items()]
 
     def _forget(self, loan: _Loan) -> None:
@@ -235,8 +235,8 @@ class Lender:
 class ForkedChild:
     """Tells whether a forked child, and all that it forked, still has this process's memory.
 
-    A pipe whose writing end only the child keeps: it closes when the child ends or runs
-    another program. Made before the fork; then `in_parent` or `in_child`.
+    A pipe whose writing end only the child keeps: it closes when the child ends or runs another
+    program. Made before the fork; then call `in_parent` or `in_child`.
     """
 
     def __init__(self) -> None:
@@ -248,7 +248,7 @@ class ForkedChild:
         descriptors.close(self._write_fd, self._is)
 
     def in_child(self) -> None:
-        """This copy watches nobody; the writing end stays open while the child loans."""
+        """Disable this copy; the writing end stays open while the child lives."""
         if not self._is_gone:
             descriptors.close(self._read_fd, self._is)
             self._is_gone = True
@@ -270,7 +270,7 @@ class ForkedChild:
 
 
 class ArenaPool:
-    """Arenas whose pages are touched already, for the next loader.
+    """Keeps arenas whose pages are touched already, for the next loader.
 
     Owner: the trainer; used under the stream's own calls only.
     """
@@ -279,7 +279,7 @@ class ArenaPool:
         self._lenders: list[Lender] = []
 
     def take(self, nbytes: int, can_travel: bool = False) -> Lender | None:
-        """A lender with nothing lent; None where the system refuses to map more."""
+        """Return a lender with nothing lent; None if the system refuses to map more."""
         for i, lender in enumerate(self._lenders):
             lender.take_returned()
             if not lender.lent() and lender.arena.nbytes >= nbytes and not can_travel:

@@ -1,8 +1,8 @@
-"""The compiled half of this room: copies that do not read what they overwrite.
+"""Loads the compiled copy with streaming stores, which does not read what it overwrites.
 
-Promise: `stream_copy` puts exactly the bytes that memcpy would, or is None where stream_copy.c
-was not built (no compiler, or not x86-64); then everybody copies as without it.
-Ban: no torch. ctypes lets go of the interpreter lock for the call, as torch's own copies do.
+Promise: `stream_copy` puts exactly the bytes that memcpy would, or is None if stream_copy.c was not
+built (no compiler, or not x86-64); then everything is copied as without it.
+Ban: no torch. ctypes releases the interpreter lock for the call, as torch's own copies do.
 """
 
 import ctypes
@@ -19,10 +19,10 @@ STREAM_NBYTES = 8 << 20
 
 
 def load(library: Path) -> StreamCopy | None:
-    """A function (destination, sources, nbytes): addresses, and the bytes at each source.
+    """Return a function (destination, sources, nbytes): addresses, and the bytes at each source.
 
-    The pieces go one after the other to the destination, which overlaps none of them. None
-    where there is no such library, or it is not one of ours.
+    The pieces go one after the other to the destination, which overlaps none of them. Returns None
+    if there is no such library, or it is not one of ours.
     """
     try:
         function = ctypes.CDLL(str(library)).stoker_stream_copy

@@ -1,1 +1,1 @@
-"""The process of a chain."""
+"""The worker process, which makes the batches of a chain."""

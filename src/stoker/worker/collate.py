@@ -1,7 +1,7 @@
-"""torch's `collate_tensor_fn` with a faster copy, for large samples that are all alike.
+"""Replaces torch's `collate_tensor_fn` with a faster copy, for large samples that are all alike.
 
-Promise: the tensor that torch's would make, in memory from the same place; any doubt about the
-samples leads to torch's own function, so what else it gives or raises is torch's too.
+Promise: the tensor is the one that torch's would make, in memory from the same allocator; any doubt
+about the samples leads to torch's own function, so what else it gives or raises is torch's too.
 Source: torch/utils/data/_utils/collate.py `collate_tensor_fn`, 2.13.
 """
 
@@ -43,7 +43,7 @@ def _not_ready(samples: Any) -> None:
 def stack_faster(batch_of: BatchOf = _not_ready) -> bool:
     """Let default_collate stack large samples with streaming stores, in this process.
 
-    batch_of: the batch that samples have become already, if they have. Returns False where
+    batch_of: returns the batch that samples have become already, if they have. Returns False if
     torch's own function stays.
     """
     functions: dict[Any, Any] = collate.default_collate_fn_map
@@ -56,7 +56,7 @@ def stack_faster(batch_of: BatchOf = _not_ready) -> bool:
 
 
 def is_known(function: Any) -> bool:
-    """Whether a function is torch's, in the form that `faster` stands in for."""
+    """Whether a function is torch's, in the form that `faster` replaces."""
     code = getattr(function, "__code__", None)
     if code is None or not all(hasattr(torch._C, name) for name in _NEEDED):
         return False
@@ -66,7 +66,7 @@ def is_known(function: Any) -> bool:
 def faster(
     original: Callable[..., Any], copy: StreamCopy, batch_of: BatchOf = _not_ready
 ) -> Callable[..., Any]:
-    """`original`, but `copy` fills the batch where stacking is a copy of bytes and no more."""
+    """Return `original`, but with `copy` filling the batch if stacking only copies bytes."""
 
     @functools.wraps(original)
     def collate_tensor_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
@@ -83,13 +83,13 @@ def faster(
 
 
 def room_for(sample: torch.Tensor, num: int) -> torch.Tensor:
-    """A batch of `num` samples like this one, not yet filled, where torch would make it."""
+    """Allocate a batch of `num` samples like this one, unfilled, where torch would allocate it."""
     storage = sample._typed_storage()._new_shared(num * sample.numel(), device=sample.device)
     return sample.new(storage).resize_(num, *sample.size())
 
 
 def is_worth_streaming(sample: torch.Tensor, num: int) -> bool:
-    """Whether `num` samples like this one are many bytes, and nothing but bytes."""
+    """Whether `num` samples like this one are many bytes, and plain tensors."""
     nbytes = sample.numel() * sample.element_size()
     if nbytes < SAMPLE_NBYTES or nbytes * num < STREAM_NBYTES:
         return False  # first of all: so it is with most loaders, and they pay 0.5 us a batch
@@ -120,10 +120,10 @@ def _is_plain(x: Any) -> bool:
 
 @functools.cache
 def _plain_keys() -> tuple[object, ...]:
-    """The dispatch keys of ordinary tensors in ordinary memory, made out of and in inference mode.
+    """Return the dispatch keys of ordinary tensors on the CPU, made out of and in inference mode.
 
-    Every oddity shows as another key: device, layout, quantized, nested, conjugate, negative,
-    all zeros without memory, wrapped by a transform.
+    Every oddity shows as another key: device, layout, quantized, nested, conjugate, negative, all
+    zeros without memory, wrapped by a transform.
     """
     keys = []
     for is_inference in (False, True):
@@ -133,5 +133,5 @@ def _plain_keys() -> tuple[object, ...]:
 
 
 def _is_watched() -> bool:
-    """Whether somebody's mode (a default device, a profiler) sees what torch is asked to do."""
+    """Whether some mode (a default device, a profiler) intercepts calls to torch."""
     return torch._C._len_torch_function_stack() > 0 or torch._C._len_torch_dispatch_stack() > 0

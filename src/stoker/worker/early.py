@@ -1,12 +1,12 @@
-"""Samples move into their batch as they come, not when the last one is there.
+"""Copies samples into their batch as they come, instead of stacking them when the last is there.
 
-torch keeps all samples of a batch and then stacks them: by then they have left the caches, and
-each lies in memory twice. Moved at once, a sample is read where it was just written, and its
-memory serves the next one. Measured: docs/decisions/007-samples-move-early.md
+torch keeps all samples of a batch and then stacks them: by then they have left the caches, and each
+lies in memory twice. Moved at once, a sample is read where it was just written, and its memory
+serves the next one. Measured: docs/decisions/007-samples-move-early.md
 
-Promise: a sample is moved only where nobody can tell, which means that nobody but the batch
-holds it and that torch's default_collate would have copied it; any other stays as it was among
-the others, and collate makes of them what it would have made.
+Promise: a sample is moved only if nothing can tell: nothing but the batch holds it, and torch's
+default_collate would have copied it; any other stays as it was among the others, and collate makes
+of them what it would have made.
 Owner: the worker's main thread.
 Source: torch/utils/data/_utils/fetch.py `_MapDatasetFetcher`, 2.13.
 """
@@ -33,7 +33,7 @@ Where = tuple[object, ...]  # a tensor in its sample: keys, from the outside in
 
 
 class _Place:
-    """One tensor of the batch, and the samples that lie in it already."""
+    """A tensor of the batch, and the samples that lie in it already."""
 
     def __init__(self, whole: torch.Tensor) -> None:
         self.whole = whole
@@ -45,7 +45,7 @@ class _Place:
 
 
 class Early:
-    """Fetches batches as torch's fetcher does, for which it takes the dataset's part meanwhile."""
+    """Fetches batches as torch's fetcher does, and stands in for its dataset meanwhile."""
 
     def __init__(self, copy: StreamCopy | None = stream_copy) -> None:
         self._copy = copy
@@ -59,7 +59,7 @@ class Early:
         self._unseen = _traces(torch.empty(1, device="cpu"))
 
     def around(self, fetcher: Any, job: Job) -> Any:
-        """Self, if samples of this job may be moved; else the fetcher as it is."""
+        """Return self if samples of this job may be moved; else the fetcher as it is."""
         may_move = (
             job.dataset_kind == _DatasetKind.Map
             and type(fetcher) is _MapDatasetFetcher
@@ -71,7 +71,7 @@ class Early:
         return self if may_move else fetcher
 
     def fetch(self, indices: Any) -> Any:
-        """What `fetcher.fetch` returns or raises."""
+        """Return or raise what `fetcher.fetch` does."""
         fetcher = self._fetcher
         if self._num_left_to_skip:
             self._num_left_to_skip -= 1
@@ -89,7 +89,7 @@ class Early:
             self._num_left_to_skip = self._num_to_skip
 
     def batch_of(self, samples: Any) -> torch.Tensor | None:
-        """The batch that these samples have become already; None where they have not."""
+        """Return the batch that these samples have become already; None if they have not."""
         for place in self._places.values():
             if place.is_made_of(samples):
                 self._was_used = True
@@ -104,7 +104,7 @@ class Early:
         return holder[0]
 
     def _move(self, holder: Any, key: Any, where: Where) -> None:
-        """Move the tensors of holder[key]; not what anybody but the holder holds."""
+        """Move the tensors of holder[key], except those that something else holds too."""
         if _num_holders(holder, key) != _ALONE:
             return
         kind = type(holder[key])
@@ -121,7 +121,7 @@ class Early:
             holder[key] = kind(items)
 
     def _moved(self, sample: torch.Tensor, where: Where) -> torch.Tensor:
-        """A view of its place in the batch, which equals it; or the sample itself."""
+        """Return the view in the batch that the sample was copied to; or the sample itself."""
         number, num = self._num_seen, self._num_wanted
         if number == 0 and is_worth_streaming(sample, num) and _traces(sample) == self._unseen:
             self._places[where] = _Place(room_for(sample, num))
@@ -142,7 +142,7 @@ def _num_holders(holder: Any, key: Any) -> int:
 
 
 def _traces(tensor: torch.Tensor) -> tuple[object, ...]:
-    """What tells a tensor whose memory nothing else shows, and that nobody would miss."""
+    """Return what tells a tensor whose memory nothing else views, and which nobody would miss."""
     storage = tensor.untyped_storage()
     return (
         tensor._use_count(),  # type: ignore[attr-defined]  # of holders in C++

@@ -1,4 +1,4 @@
-"""What a worker must know to do a loader's work: torch's arguments to its own worker.
+"""Defines the job: what a worker must know to do a loader's work, as torch tells its own worker.
 
 Source: torch/utils/data/_utils/worker.py `_worker_loop`, 2.13.
 """
@@ -16,7 +16,7 @@ from torch.utils.data import _DatasetKind
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One loader, as it was at `iter()`."""
+    """What a worker needs of a loader, as it was at `iter()`."""
 
     dataset_kind: int
     dataset: Any
@@ -37,7 +37,7 @@ class Job:
         return self.dataset_kind == _DatasetKind.Iterable
 
     def reachable(self) -> dict[str, object]:
-        """All that a batch may depend on, beside its indices and the three global generators."""
+        """Return what a batch may depend on beside its indices and the three global generators."""
         return {
             "dataset": self.dataset,
             "collate_fn": self.collate_fn,
@@ -50,7 +50,7 @@ _surroundings: tuple[dict[str, str], Path] | None = None
 
 
 def note_surroundings() -> None:
-    """From here on a job reaches only what changes of this process's environment and folder.
+    """Note the environment and folder: from here on a job reaches only what changes in them.
 
     So that two machines can be compared, whose environments and folders are never the same.
     """
@@ -85,5 +85,5 @@ def _modes() -> tuple[object, ...]:
 
 
 def _set(module: str, name: str, default: object) -> object:
-    """A setting of a module that samples may depend on; the default where nobody imported it."""
+    """Return a module's setting that samples may depend on; the default if nobody imported it."""
     return getattr(sys.modules.get(module), name, default)

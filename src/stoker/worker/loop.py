@@ -1,4 +1,4 @@
-"""One worker: fetch, collate, send, in the order of the chain.
+"""Runs a worker's loop: fetches, collates and sends batches, in the order of the chain.
 
 Promise: a task of its own chain runs as torch's worker would run it; a free-standing task
 (Flag.FREE) leaves no trace, or is refused and the trainer told why.
@@ -70,9 +70,9 @@ class Worker:
     # -- life ------------------------------------------------------------------------------
 
     def set_up(self, early: Early | None = None) -> None:
-        """Seed, show the worker's info and run worker_init_fn, as torch does before a loop.
+        """Seed, set the worker's info and run worker_init_fn, as torch does before its loop.
 
-        early: where samples may move into their batch as they come.
+        early: moves samples into their batch as they come; None: they are only stacked.
         """
         self._early = early
         if self._job.shared_seed is not None:
@@ -99,7 +99,7 @@ class Worker:
             self._saver = Saver() if can_save else None
 
     def _resume(self, seed: int | None) -> None:
-        """The next epoch of an iterable begins, as torch's _ResumeIteration makes it begin."""
+        """Begin the next epoch of an iterable, as torch's _ResumeIteration does."""
         self._is_over, self._init_failure = False, None
         try:
             if seed is not None:
@@ -114,7 +114,7 @@ class Worker:
         apply_random_seed(self._job.dataset, generator)
 
     def show_as(self, chain: int) -> None:
-        """Be worker `chain` to whoever asks: generators seeded, get_worker_info() set."""
+        """Become worker `chain` to whoever asks: seed the generators, set get_worker_info()."""
         seed = seed_generators(self._job.base_seed, chain)
         info = _utils.worker.WorkerInfo(
             id=chain, num_workers=self._job.num_chains, seed=seed, dataset=self._job.dataset
@@ -122,7 +122,7 @@ class Worker:
         _utils.worker._worker_info = info
 
     def run(self) -> None:
-        """Serve until the trainer closes its side."""
+        """Serve tasks until the trainer closes its side."""
         try:
             while True:
                 frame = self._wait_frame()
@@ -150,8 +150,8 @@ class Worker:
         return self._first_free(frame) if frame.header.flags & Flag.FREE else frame
 
     def _first_free(self, frame: Frame) -> Frame:
-        """Of the free-standing tasks that have come the one whose batch leaves first: where
-        another worker died over it, the loop waits for it, and not for what was asked for before."""
+        """Return the free-standing task that has come whose batch leaves first: if another worker
+        died over it, the training loop waits for it, and not for what was asked for before."""
         self._inbox.appendleft(Frame(frame.header, memoryview(bytes(frame.payload))))
         self._hear_returned()
         free = list(itertools.takewhile(lambda f: f.header.flags & Flag.FREE, self._inbox))
@@ -177,7 +177,7 @@ class Worker:
             poll.poll()
 
     def _receive(self) -> Frame | None:
-        """The next frame that is work, if one has come. What came back with it is free from here."""
+        """Return the next frame that is work, if one has come; free what came back with it."""
         while (frame := self._channel.receive_nowait()) is not None:
             kind = frame.header.kind
             if self.heap is not None and kind in (Kind.TASK, Kind.RETURNED):
@@ -188,7 +188,7 @@ class Worker:
         return None
 
     def _hear_returned(self) -> None:
-        """Read ahead, in the middle of a task, for the sake of the memory that has come back."""
+        """Read ahead, in the middle of a task, to learn what memory has come back."""
         try:
             while (frame := self._receive()) is not None:
                 self._inbox.append(Frame(frame.header, memoryview(bytes(frame.payload))))
@@ -239,7 +239,7 @@ class Worker:
             self._answer(header.task_id, header.chain, batch, point)
 
     def _fetch(self, indices: object, wants_state: bool = False) -> Any:
-        """A batch, ENDED, or what was caught. wants_state: only a stateful job has one."""
+        """Return a batch, ENDED, or what was caught. wants_state: only a stateful job has one."""
         if self._init_failure is not None:
             return self._init_failure
         try:
@@ -253,12 +253,12 @@ class Worker:
             return self._caught()
 
     def _rerun(self, header: Header, indices: object) -> None:
-        """Bring an iterable to where a dead worker had it."""
+        """Replay what a dead worker fetched, so that an iterable is where that worker had it."""
         for _ in range(header.task_id):
             self._fetch(indices, bool(header.flags & Flag.STATE))
 
     def _take_up(self, point: SavedPoint, body: bytes) -> bool:
-        """Go on from an iterable's own state; whether what came after it is made again."""
+        """Go on from an iterable's own state. Returns whether the next batches are the same."""
         try:
             iterators_state = load_dataset(point, self._job.dataset)
             self._open()
@@ -298,7 +298,7 @@ class Worker:
         self._send(kind, flags, task_id, chain, encoded, extra)
 
     def _extra(self, point: Point | SavedPoint | None) -> tuple[int, bytes]:
-        """What goes along with an answer, and the flag that says what it is."""
+        """Return the flag and the bytes that go along with an answer."""
         return (0, b"") if point is None else (Flag.POINT, pickle.dumps(point))
 
     def _send(
@@ -321,7 +321,7 @@ class Worker:
     # -- the ladder: what a task has and has not changed -------------------------------------
 
     def _after_task(self, task_id: int, task_s: float, must_watch: bool) -> Point | None:
-        """A Point, now and then or because it was asked for; None else."""
+        """Return a Point, now and then or if it was asked for; None otherwise."""
         self._task_s = task_s
         if self._job.is_iterable:
             return None  # where it is lies in its iterator, which nobody can look into
@@ -350,7 +350,7 @@ class Worker:
             return None
 
     def _serve_free(self, task_id: int, chain: int, indices: object) -> None:
-        """A task that should depend on nothing but its indices: run it, then look."""
+        """Run a free-standing task, then check that it drew nothing random and changed nothing."""
         mine = save_generators()
         self.show_as(chain)
         seeded = save_generators()

@@ -1,7 +1,7 @@
-"""From a forked process to torch's idea of a worker, and out again.
+"""Turns a forked process into a worker as torch knows it, and runs it until the trainer ends it.
 
-Promise: what dataset code can ask of its process (name, daemon, stdin, threads, signal
-handlers, parent) is answered as in a worker that torch started.
+Promise: what dataset code can ask of its process (name, daemon, stdin, threads, signal handlers,
+parent) is answered as in a worker that torch started.
 Source: torch/utils/data/_utils/worker.py `_worker_loop`, 2.13.
 """
 
@@ -33,9 +33,9 @@ def main(
     arena: Arena | None,
     mark: tuple[Marks, int] | None = None,
 ) -> None:
-    """Be a worker until the trainer closes its end of `sock`. Runs user code.
+    """Run as a worker until the trainer closes its end of `sock`. Runs user code.
 
-    mark: where to note the task at work, and the slot's place there.
+    mark: where to note the task being made, and the slot's index there.
     """
     try:
         sock.set_inheritable(False)  # one that came with spawn is

@@ -1,4 +1,4 @@
-"""torch's and glibc's names on the worker's side.
+"""Patches torch and glibc in a worker, so that batches and samples use memory that is touched.
 
 Promise: only where memory comes from changes, never a value.
 """
@@ -39,7 +39,7 @@ def tune_allocator() -> None:
 
 
 def end_of_heap() -> int:
-    """Address behind the heap; 0 for a libc that has none of this kind."""
+    """Return the address behind the heap; 0 if the libc has none of this kind."""
     if not all(hasattr(_libc, name) for name in ("sbrk", "malloc_trim", "madvise")):
         return 0
     _libc.sbrk.restype = ctypes.c_void_p
@@ -47,7 +47,7 @@ def end_of_heap() -> int:
 
 
 def use_huge_pages(start: int) -> None:
-    """Make the heap from `start` on of huge pages, where the system leaves that to programs.
+    """Use huge pages for the heap from `start` on, if the system leaves that to programs.
 
     Large samples touch a page every 4 KB otherwise, and the processor looks each one up, in a
     virtual machine twice. What is free goes back to the system first, to return as huge pages.
@@ -70,7 +70,7 @@ class HasHeap(Protocol):
 def allocate_batches_in_arena(worker: HasHeap) -> None:
     """Let default_collate write large batches straight into the worker's arena, once it has one.
 
-    The first of them also tells that samples are large: `use_huge_pages`.
+    The first such batch shows that samples are large, and so calls `use_huge_pages`.
 
     Replaces UntypedStorage._new_shared, which collate calls in a worker
     (torch/utils/data/_utils/collate.py `collate_tensor_fn`, 2.13).

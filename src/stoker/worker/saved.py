@@ -1,9 +1,9 @@
-"""Points of an iterable that can save its own state: from there a replacement may go on.
+"""Saves points of an iterable that has a state_dict: a replacement worker may go on from there.
 
 `state_dict` and `load_state_dict` are their author's word, and some forget a thing (Hugging Face's
 datasets: what a shuffle buffer holds). So a state counts only together with the batches that came
-after it: a replacement that does not make them again, to the bit, is thrown away, and the next
-one fetches everything from the start.
+after it: a replacement that does not make them again, to the bit, is thrown away, and the next one
+fetches everything from the start.
 
 Promise: saving moves none of the three generators.
 Source of what has a state, and of the order of putting it back: `_make_state_dict` and
@@ -31,7 +31,7 @@ NUM_PROOFS = 2
 
 
 class Saver:
-    """Saves now and then. Hears of every batch of one iterable."""
+    """Saves points of one iterable now and then; is told of each of its batches."""
 
     def __init__(self) -> None:
         self._work_s = 0.0
@@ -40,7 +40,7 @@ class Saver:
         self._pending: SavedPoint | None = None  # its proofs are not complete
 
     def heard(self, fetcher: Any, dataset: Any, batch: Any, task_s: float) -> SavedPoint | None:
-        """A point that covers this batch, if one is complete with it."""
+        """Return a point that covers this batch, if one is complete with it; else None."""
         self._work_s += task_s
         began_s = now_s()
         if self._pending is None and self._work_s < self._next_save_s:
@@ -67,7 +67,7 @@ class Saver:
     def _proven(
         self, point: SavedPoint, batch: Any, iterator: Any, dataset: Any
     ) -> SavedPoint | None:
-        """With one proof more, once that is the last. Raises ValueError where nothing has moved."""
+        """Add a proof; return the point if it was the last. Raises ValueError if nothing moved."""
         point = replace(point, proofs=(*point.proofs, proof_of(batch)))
         if len(point.proofs) < NUM_PROOFS:
             self._pending = point
@@ -79,7 +79,7 @@ class Saver:
 
 
 def has_state(value: Any) -> bool:
-    """Whether it keeps to torchdata's protocol `Stateful`."""
+    """Whether a value keeps to torchdata's protocol `Stateful`."""
     try:
         return callable(value.state_dict) and callable(value.load_state_dict)
     except Exception:  # also of a __getattr__ of the author's
@@ -87,9 +87,9 @@ def has_state(value: Any) -> bool:
 
 
 def _state_of(iterator: Any, dataset: Any) -> bytes:
-    """(dataset's, iterator's), None where it has none, encoded.
+    """Encode (dataset's state, iterator's state), None for one that has none.
 
-    Raises whatever their author's code raises, and ValueError where it is too large.
+    Raises whatever their author's code raises, and ValueError if the state is too large.
     """
     own = dataset.state_dict() if has_state(dataset) and iterator is not dataset else None
     state = dumps((own, iterator.state_dict() if has_state(iterator) else None))
@@ -99,7 +99,7 @@ def _state_of(iterator: Any, dataset: Any) -> bytes:
 
 
 def load_dataset(point: SavedPoint, dataset: Any) -> Any:
-    """Put the dataset's part back, before `iter(dataset)`. Returns the iterator's part."""
+    """Restore the dataset's state, before `iter(dataset)`. Returns the iterator's state."""
     own, iterators = loads(point.state)
     if own is not None:
         dataset.load_state_dict(own)
@@ -107,7 +107,7 @@ def load_dataset(point: SavedPoint, dataset: Any) -> Any:
 
 
 def proof_of(batch: Any) -> bytes:
-    """Digest of a batch and of the generators after it. Raises what pickling raises."""
+    """Return a digest of a batch and of the generators after it. Raises what pickling raises."""
     generators = save_generators()
     digest = hashlib.sha256(generators)
     digest.update(dumps(batch))

@@ -1,7 +1,8 @@
-"""A worker that tells the state of its dataset: where an epoch begins, and after a task.
+"""A worker that reports the state of its dataset: when an epoch begins, and after a task.
 
-Promise: what it tells is what torchdata's own worker would have told, differences included, for
-torchdata's own functions make it; a replacement that does the same tasks again tells the same.
+Promise: what it reports is what torchdata's own worker would have reported, differences included,
+for torchdata's own functions make it; a replacement that does the same tasks again reports the
+same.
 Source: torchdata/stateful_dataloader/worker.py `_worker_loop`, 0.11.
 Ban: imported only where the script has imported torchdata.
 """
@@ -44,7 +45,7 @@ class StatefulWorker(Worker):
     # -- life ----------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        """Always in this order: the dataset's state, its iterator, the iterator's state."""
+        """Restore, always in this order: dataset's state, its iterator, iterator's state."""
         saved, self._saved = self._saved, None
         if saved is None:
             super()._open()
@@ -108,7 +109,7 @@ class StatefulWorker(Worker):
         return state
 
     def _after_task(self, task_id: int, task_s: float, must_watch: bool) -> Point | None:
-        """No point where there is a state: what was told of it cannot be looked into."""
+        """Return no point if there is a state: what was told of it cannot be looked into."""
         if self._has_state:
             self._task_s = task_s
             return None

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from stoker.remote.net.link import Garbled, Link, Message, Word
-from stoker.remote.net.relay import TrainerRelay, HostRelay
+from stoker.remote.net.relay import HostRelay, TrainerRelay
 from stoker.report.digest import batch_sha256
 from stoker.wire.batch_codec import decode, encode
 from stoker.wire.channel import Channel

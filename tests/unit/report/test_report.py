@@ -173,12 +173,12 @@ def test_what_is_left_out_is_counted():
 
 def test_a_run_with_nothing_to_gain_is_told_so():
     text = summary(report(loader(wait_s=0.1), wall_s=100.0))
-    assert "nothing to gain here" in text
+    assert "data loading was not the bottleneck" in text
 
 
 def test_a_run_that_waited_with_slots_to_spare_is_told_of_chains():
     text = summary(report(loader(wait_s=50.0), wall_s=100.0, num_slots=8))
-    assert "8 slots, 2 chains; try --chains auto" in text
+    assert "2 workers, where 8 could run; try --chains auto" in text
     assert "waited 50.0 s for data (50%)" in text
 
 
@@ -203,7 +203,7 @@ def test_a_loaders_line_says_what_became_of_it(values, said):
 def test_lost_workers_and_the_end_are_told():
     text = summary(report(loader(), ended="SIGTERM", num_lost=2, num_replayed=5))
     assert "ended by SIGTERM" in text
-    assert "2 workers died" in text and "5 batches were made again" in text
+    assert "2 workers died" in text and "recomputed at most 5 batches" in text
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import ctypes
 import os
 
-from stoker.wire.slabs import AT_ONCE_NBYTES, Arena, ArenaPool, Heap, Lender, ForkedChild
+from stoker.wire.slabs import AT_ONCE_NBYTES, Arena, ArenaPool, ForkedChild, Heap, Lender
 
 NBYTES = 100_000
 

@@ -1,4 +1,4 @@
-"""What is in a message between the ranks, and the loops that write and read it on each device."""
+"""Defines the messages between the ranks, and each device's loops that write and read them."""
 
 from stoker.gradients.blocks.layout import NOWHERE, Segment, layout_of
 from stoker.gradients.blocks.loops import NEAREST, loops_for

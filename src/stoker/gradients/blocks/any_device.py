@@ -1,7 +1,7 @@
-"""The loops of cpu.py by torch's own operations, on whatever device the tensors lie on.
+"""Implements the loops of cpu.py with torch's own operations, for any device.
 
-The same bytes to the bit. For devices without compiled loops of ours; takes memory for what is in
-between. A table is a list of runs (layout.py).
+The bytes are the same to the bit. For devices without compiled loops of ours; allocates memory for
+intermediate results. A table is a list of runs (layout.py).
 """
 
 from collections.abc import Sequence
@@ -99,7 +99,7 @@ def _write(rows: Tensor, run: Run, message: Tensor, seed: Any) -> None:
 
 
 def _scaled(rows: Tensor, largest: Tensor, run: Run, seed: Any) -> Tensor:
-    """As cpu.py's `_scaled`: whole numbers in the floats' lower bits."""
+    """Return whole numbers in the floats' lower bits, as cpu.py's `_scaled` writes them."""
     most = float(run.code.num_levels)
     quotient = largest.new_full((1,), most) / largest
     inverse = torch.where(largest > 0, quotient.clamp(max=_MAX), 0.0)

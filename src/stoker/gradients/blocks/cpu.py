@@ -1,8 +1,8 @@
-"""The compiled loops of compressed gradients: floats to blocks of a message, and back.
+"""Compiled loops for CPUs that compress gradients into a message's blocks, and read them back.
 
 Each block is worked on in a tile that stays in the L1 cache, so that memory is read once and
-written once. No loop leaves the arrays it is given. What is written depends on the arguments
-alone: not on the number of threads, the machine, or on what other blocks hold.
+written once. No loop leaves the arrays it is given. What is written depends on the arguments alone:
+not on the number of threads, the machine, or on what other blocks hold.
 Ban: no thread, none of torch's own loops: they would bring a team of threads into ours.
 
 Arrays: values float32; blocks (num_blocks, 5) int64 as in layout.py; messages uint8, whole words.
@@ -39,7 +39,7 @@ _SHIFT = np.float32(2**-16 * (1 - 2**-14))
 
 @kernel()
 def _largest(tile: Any, length: int) -> Any:
-    """Its magnitude; NaN where not all are finite."""
+    """Return the tile's largest magnitude; NaN if not all elements are finite."""
     bits = tile.view(np.uint32)
     most = np.uint32(0)
     for i in range(length):  # as integers: those of NaN are above those of infinity
@@ -49,10 +49,10 @@ def _largest(tile: Any, length: int) -> Any:
 
 @kernel()
 def _scaled(tile: Any, length: int, num_levels: Any, largest: Any, start: int, seed: Any) -> None:
-    """Whole numbers of -num_levels..num_levels in the lower bits of the tile's floats.
+    """Write whole numbers of -num_levels..num_levels to the lower bits of the tile's floats.
 
-    Stochastic: up with the probability of the fraction, by lowbias32 (C. Wellons, 2018) of the
-    element's number and the seed.
+    Stochastic rounding: up with the probability of the fraction, by lowbias32 (C. Wellons, 2018) of
+    the element's number and the seed.
     """
     # Below 1e-36 the quotient is infinite; what is so small becomes 0.
     inverse = min(num_levels / largest, _MAX) if largest > 0 else np.float32(0)
@@ -76,7 +76,7 @@ def _scaled(tile: Any, length: int, num_levels: Any, largest: Any, start: int, s
 
 @kernel()
 def _write(tile: Any, block: Any, message: Any, seed: Any) -> None:
-    """The tile as the block's bytes. What is in the tile after that is nobody's."""
+    """Write the tile as the block's bytes. The tile's content is undefined after that."""
     length, place = block[LENGTH], block[PLACE]
     if block[BITS] == 32:
         message[place : place + 4 * length].view(np.float32)[:] = tile[:length]
@@ -109,7 +109,7 @@ def _write(tile: Any, block: Any, message: Any, seed: Any) -> None:
 
 @kernel()
 def _read(message: Any, block: Any, tile: Any) -> None:
-    """The block's bytes as floats."""
+    """Read the block's bytes into the tile, as floats."""
     length, place = block[LENGTH], block[PLACE]
     if block[BITS] == 32:
         tile[:length] = message[place : place + 4 * length].view(np.float32)
@@ -141,8 +141,8 @@ def _read(message: Any, block: Any, tile: Any) -> None:
 def quantise(values: Any, blocks: Any, message: Any, residuals: Any, seed: Any) -> None:
     """Write one shard's blocks into its message.
 
-    residuals: added first where a block has a place in them, and then what the message lacks; left
-    alone where that would not be finite. seed: NEAREST, or of stochastic rounding.
+    residuals: if a block has one, it is added first, and then set to what the message lacks; it is
+    left alone if that would not be finite. seed: NEAREST, or of stochastic rounding.
     """
     tile = np.empty(BLOCK_LEN, np.float32)
     sums = np.empty(BLOCK_LEN, np.float32)
@@ -168,7 +168,7 @@ def quantise(values: Any, blocks: Any, message: Any, residuals: Any, seed: Any) 
 def reduce(
     received: Any, num_ranks: int, blocks: Any, divisor: Any, message: Any, seed: Any
 ) -> None:
-    """Add up one shard, the ranks in their order, divide, and write its message.
+    """Add up one shard in rank order, divide, and write its message.
 
     received: each rank's message of this shard, one after the other.
     """
@@ -190,7 +190,7 @@ def reduce(
 
 @kernel("void(u1[::1], i8[:,::1], f4[::1])")
 def dequantise(message: Any, blocks: Any, values: Any) -> None:
-    """Write what one shard's message says where its blocks lie."""
+    """Write the values in one shard's message to where its blocks lie."""
     for b in range(len(blocks)):
         block = blocks[b]
         _read(message, block, values[block[START] : block[START] + block[LENGTH]])
@@ -224,5 +224,5 @@ def narrow(wide: torch.Tensor, buffer: torch.Tensor) -> None:
 
 @functools.cache
 def _halves(length: int) -> npt.NDArray[np.int64]:
-    """A 16-bit buffer itself as blocks of BF16."""
+    """Return the blocks of a 16-bit buffer that is itself taken for a BF16 message."""
     return layout_of([Segment(0, length, Code.BF16)], 1).blocks

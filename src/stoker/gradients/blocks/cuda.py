@@ -1,7 +1,7 @@
-"""The loops of cpu.py in Triton: a program for each block, memory read once and written once.
+"""Implements the loops of cpu.py in Triton: a program per block, memory read and written once.
 
-The same bytes to the bit. What is in between stays in registers. A table is layout.py's blocks on
-the device.
+The bytes are the same to the bit. Intermediate results stay in registers. A table is layout.py's
+blocks on the device.
 """
 
 import contextlib
@@ -57,13 +57,13 @@ def dequantise(message: Tensor, table: Tensor, values: Tensor) -> None:
 
 
 def _launch(loop: Any, table: Tensor, *arguments: Any) -> None:
-    """A program for each block. Triton takes the current device, which need not be the tensors'."""
+    """Run a program for each block, on the tensors' device: Triton takes the current one."""
     with torch.cuda.device(table.device) if table.is_cuda else contextlib.nullcontext():
         loop[(len(table),)](*arguments, **_OPTIONS)
 
 
 def _words(seed: Any) -> tuple[int, int]:
-    """Its lower and its upper half, as Triton takes them whatever they are: as signed 64 bits."""
+    """Return a seed's lower and upper 32 bits: either fits Triton's signed 64 bits."""
     return int(seed) & 0xFFFFFFFF, int(seed) >> 32
 
 
@@ -72,7 +72,7 @@ def _words(seed: Any) -> tuple[int, int]:
 
 @triton.jit
 def _places(row):
-    """Of the elements of both halves in the block, and which of them there are."""
+    """Return the positions of both halves' elements in the block, and which of them exist."""
     length = tl.load(row + 1)
     half = (length + 1) // 2
     i = tl.arange(0, HALF)
@@ -81,7 +81,7 @@ def _places(row):
 
 @triton.jit
 def _largest(a, b):
-    """The magnitude's bits: those of NaN are above those of infinity."""
+    """Return the bits of the largest magnitude: those of NaN are above those of infinity."""
     a_bits = a.to(tl.int32, bitcast=True) & 0x7FFFFFFF
     b_bits = b.to(tl.int32, bitcast=True) & 0x7FFFFFFF
     return tl.maximum(tl.max(a_bits, 0), tl.max(b_bits, 0))
@@ -89,7 +89,7 @@ def _largest(a, b):
 
 @triton.jit
 def _whole(x, inverse, most, number, low, high, is_random: tl.constexpr):
-    """Whole numbers; as cpu.py's `_scaled`."""
+    """Return whole numbers, scaled and rounded as by cpu.py's `_scaled`."""
     if is_random:
         h = number.to(tl.uint32) ^ low.to(tl.uint32)
         h = (h ^ (h >> 16)) * 0x7FEB352D
@@ -118,7 +118,7 @@ def _floats(halves):
 
 @triton.jit
 def _write(a, b, row, message, low, high, is_random: tl.constexpr):
-    """The block's bytes. Returns what they say, as both halves."""
+    """Write the block's bytes. Returns the values that they stand for, as both halves."""
     i, j, is_a, is_b = _places(row)
     start, bits = tl.load(row), tl.load(row + 2)
     place = message + tl.load(row + 3)

@@ -1,8 +1,8 @@
-"""Where each block of a DDP bucket lies in the messages between the ranks.
+"""Computes where each block of a DDP bucket lies in the messages between the ranks.
 
-A bucket's segments (parameters) are cut into blocks, and the blocks, in order, are shared out to the
-ranks: a rank's shard is what it adds up. One message is one shard's blocks, one after the other, and
-all messages of a bucket are as long as the longest, so that collectives may be even.
+A bucket's segments (parameters) are cut into blocks, and the blocks, in order, are shared out to
+the ranks: a rank's shard is what it adds up. One message is one shard's blocks, one after the
+other, and all messages of a bucket are as long as the longest, so that collectives may be even.
 No thread, process or torch.
 """
 
@@ -22,8 +22,8 @@ NOWHERE = -1
 
 
 class Segment(NamedTuple):
-    """One parameter in a bucket. start, length: elements; memory: where its residual lies, in
-    elements of what remembers it; NOWHERE: nothing does."""
+    """A parameter in a bucket. start, length: elements; memory: where its residual begins, in
+    elements of all residuals; NOWHERE: it has none."""
 
     start: int
     length: int
@@ -33,9 +33,11 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """blocks: one row each, (num_blocks, 5) int64: first element, elements, bits an element, first
-    byte in its message, first element of its residual. firsts: (num_ranks + 1,) the first block of
-    each rank's shard. message_nbytes: of one shard's message, whole words.
+    """The blocks of a bucket, and the shards that they make up.
+
+    blocks: one row each, (num_blocks, 5) int64: first element, elements, bits an element, first
+    byte in its message, first element of its residual. firsts: (num_ranks + 1,) first block of each
+    shard. message_nbytes: of one shard's message, whole words.
     """
 
     blocks: npt.NDArray[np.int64]
@@ -48,7 +50,7 @@ class Layout:
 
     @property
     def wire_nbytes(self) -> int:
-        """What one rank sends in one reduction: both halves, without what stays with itself."""
+        """Bytes that one rank sends in one reduction: both halves, without its own shard."""
         return 2 * (self.num_ranks - 1) * self.message_nbytes
 
     def shard(self, rank: int) -> npt.NDArray[np.int64]:
@@ -56,7 +58,7 @@ class Layout:
 
 
 def layout_of(segments: Sequence[Segment], num_ranks: int) -> Layout:
-    """segments: any order, none overlapping; num_ranks >= 1."""
+    """Lay segments out for num_ranks >= 1. segments: any order, none overlapping."""
     blocks = np.concatenate([_blocks_of(segment) for segment in segments if segment.length])
     nbytes = _nbytes_of(blocks)
     ends = np.cumsum(nbytes)
@@ -104,7 +106,7 @@ class Run(NamedTuple):
 
 
 def runs_of(blocks: npt.NDArray[np.int64]) -> list[Run]:
-    """A shard's blocks, in their order, in as few runs as they make."""
+    """Group a shard's blocks, in their order, into as few runs as possible."""
     if not len(blocks):
         return []
     nbytes = _nbytes_of(blocks)

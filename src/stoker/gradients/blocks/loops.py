@@ -1,4 +1,4 @@
-"""What each device's loops have in common, and which of them a device has.
+"""Defines the interface of the compression loops, and chooses a device's implementation.
 
 Promise: on every device the same values make the same bytes, to the bit.
 """
@@ -17,12 +17,12 @@ NEAREST = np.uint64(0)  # the seed that rounds to nearest
 
 
 class Loops(Protocol):
-    """Of cpu.py, cuda.py or any_device.py. seed: NEAREST, or of stochastic rounding.
+    """The loops of one device: cpu.py, cuda.py or any_device.py.
 
-    table_of: a shard's blocks (layout.py) as the loops take them; given: a tensor as they take it.
-    widen: 16-bit floats to fp32; narrow: back, to nearest even. quantise: one shard's values into
-    its message; reduce: all ranks' messages of one shard, in their order, into one; dequantise: a
-    message's values to where its blocks lie.
+    seed: NEAREST, or of stochastic rounding. table_of: a shard's blocks (layout.py) as the loops
+    take them; given: a tensor as they take it. widen: 16-bit floats to fp32; narrow: back, to
+    nearest even. quantise: one shard's values into its message; reduce: all ranks' messages of one
+    shard, in their order, into one; dequantise: a message's values to where its blocks lie.
     """
 
     def table_of(self, blocks: Any, device: torch.device) -> Any: ...
@@ -40,7 +40,7 @@ class Loops(Protocol):
 
 @functools.cache
 def loops_for(device: torch.device) -> Loops:
-    """Compiled ones where there are such. Raises ImportError where a CPU's are not to be had."""
+    """Return a device's loops, compiled if possible. Raises ImportError if a CPU's are missing."""
     if device.type == "cpu":
         return _imported("cpu")
     try:
@@ -57,7 +57,7 @@ def _imported(name: str) -> Loops:
 
 
 def _try(loops: Loops, device: torch.device) -> None:
-    """Each loop once, so that it is compiled, and what fails does so here."""
+    """Run each loop once, so that it is compiled, and what fails does so here."""
     layout = layout_of([Segment(0, 8, Code.INT4)], 1)
     table = loops.table_of(layout.blocks, device)
     values, none = torch.zeros(8, device=device), torch.empty(0, device=device)

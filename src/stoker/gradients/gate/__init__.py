@@ -1,4 +1,4 @@
-"""Whether compressing gains here: what it should cost, and a trial that decides."""
+"""Decides whether compression gains here: estimates what it costs, then tries it on real steps."""
 
 from stoker.gradients.gate.outlook import Seen, Sent, outlook_of, seen, words
 from stoker.gradients.gate.picker import Picker

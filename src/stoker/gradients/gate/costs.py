@@ -1,4 +1,4 @@
-"""What each code of each bucket should cost between these ranks: which of them is worth a trial.
+"""Estimates what each code of each bucket costs between these ranks: which one is worth a trial.
 
 Pure: standard library only.
 """
@@ -14,7 +14,7 @@ REACH = 4  # times what was measured, and a line still holds: beyond, buffers fl
 
 
 class Line(NamedTuple):
-    """Seconds for so many bytes: a latency and a rate."""
+    """A linear cost: seconds for so many bytes, as a latency and a rate."""
 
     fixed_s: float
     s_per_nbyte: float
@@ -24,7 +24,7 @@ class Line(NamedTuple):
 
 
 def fitted(points: Sequence[tuple[float, float]]) -> Line:
-    """The line of least squares through (bytes, seconds), each point's error as a share of it."""
+    """Fit a line to (bytes, seconds) by least squares, each error as a share of its point."""
     weights = [1 / seconds**2 for _, seconds in points]
     total = sum(weights)
     x = sum(w * n for w, (n, _) in zip(weights, points, strict=True)) / total
@@ -37,9 +37,9 @@ def fitted(points: Sequence[tuple[float, float]]) -> Line:
 
 @dataclass(frozen=True)
 class Costs:
-    """Between these ranks. all_reduce: of a buffer's bytes; exchange: both halves of ours, of all
-    messages' bytes; kernels_s: an element's, of one rank's share of the work; measured_nbytes: the
-    largest buffer that was sent."""
+    """Seconds that collectives and kernels take between these ranks. all_reduce: of a buffer's
+    bytes; exchange: both halves of ours, of all messages' bytes; kernels_s: an element's, of one
+    rank's share of the work; measured_nbytes: the largest buffer that was sent."""
 
     all_reduce: Line
     exchange: Line
@@ -56,7 +56,7 @@ class Costs:
 
 
 def best(costs: Costs, lengths: Sequence[int], codes: Sequence[Code]) -> Code | None:
-    """The cap of one bucket: what should be fastest of what is permitted; None: no codes.
+    """Return one bucket's cap: the code expected to be fastest of those permitted; None: no codes.
 
     codes: each parameter's, with as few bits as is permitted.
     """

@@ -1,4 +1,4 @@
-"""What fewer bits would gain, told from what DDP itself has timed: nothing is sent or tried.
+"""Estimates what compression would gain, from DDP's own timings: nothing is sent or tried.
 
 Pure: standard library only.
 """
@@ -15,10 +15,10 @@ KERNELS_S = {"cpu": 1.5e-9, "cuda": 5e-11}
 
 
 class Seen(NamedTuple):
-    """What DDP has timed, in seconds. at_s: when the last timed step, number `step`, began.
+    """DDP's own timings, in seconds. at_s: when the last timed step, number `step`, began.
 
-    comm_s: from a step's first all-reduce to the end of its last; overlap_s: of that, while the
-    backward pass still computed.
+    comm_s: from a step's first all-reduce to the end of its last; overlap_s: the part of that
+    during which the backward pass still computed.
     """
 
     step: int
@@ -40,8 +40,9 @@ class Seen(NamedTuple):
 
 
 def seen(data: Mapping[str, Any], prefix: str = "") -> Seen:
-    """Of DDP's `_get_ddp_logging_data` (torch/csrc/distributed/c10d/logger.cpp, 2.13): nanoseconds of the
-    first ten steps, and of each hundredth after them. prefix: `avg_`: the mean of those."""
+    """Read DDP's timings from `_get_ddp_logging_data` (torch/csrc/distributed/c10d/logger.cpp,
+    2.13): nanoseconds of the first ten steps, and of each hundredth after them. prefix: `avg_`: the
+    mean."""
     taken = ("comm", "compute_comm_overlap")
     comm_s, overlap_s = (1e-9 * data.get(f"{prefix}backward_{what}_time", 0) for what in taken)
     return Seen(
@@ -56,7 +57,8 @@ def seen(data: Mapping[str, Any], prefix: str = "") -> Seen:
 
 
 class Sent(NamedTuple):
-    """By all ranks of one model, a step. num: elements; frac: of their bytes that codes leave."""
+    """What all ranks of a model send in a step. num: elements; frac: of their bytes that codes
+    leave."""
 
     num: int
     frac: float
@@ -64,7 +66,8 @@ class Sent(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """Of one step. waits_s: for gradients, with nothing else to do; coded_s: what it should take."""
+    """The estimate for one step. waits_s: for gradients, with nothing else to do; coded_s: what the
+    step should take with compression."""
 
     step_s: float
     waits_s: float
@@ -76,14 +79,14 @@ class Outlook(NamedTuple):
 
 
 def outlook_of(first: Seen, last: Seen, sent: Sent) -> Outlook | None:
-    """Of steps between two looks; None where that is too few to tell."""
+    """Estimate from the steps between two readings; None if they are too few to tell."""
     num_timed = last.num_timed - first.num_timed
     if not first.is_past_first or num_timed < NUM_TIMED or not last.num_buckets:
         return None
     step_s = (last.at_s - first.at_s) / (last.step - first.step)
 
     def between(name: str) -> float:
-        """The mean of the steps after the first look: before, a rank may have come late."""
+        """Return the mean since the first reading: before, a rank may have come late."""
         until_last, until_first = (
             float(getattr(each, name)) * each.num_timed for each in (last, first)
         )
@@ -98,7 +101,7 @@ def outlook_of(first: Seen, last: Seen, sent: Sent) -> Outlook | None:
 
 
 def words(found: Outlook) -> str:
-    """One line for the user."""
+    """Describe an estimate in one line for the user."""
     step, waits, coded = map(readable_s, (found.step_s, found.waits_s, found.coded_s))
     head = f"a step of {step} waits {waits} for them"
     if found.gain < WORTH:

@@ -1,6 +1,6 @@
-"""Which buckets are coded, and how: by what a probe has found, until a trial has ended.
+"""Decides which buckets are compressed, and how: by measured costs, until a trial has ended.
 
-All ranks come to the same answers, at the same places.
+All ranks come to the same answers, for the same buckets.
 """
 
 import contextlib
@@ -16,10 +16,10 @@ from stoker.gradients.gate.trial import Trial, TrialResult
 
 
 class Picker:
-    """Says which buckets are coded, and how. tell: hears the trial's verdict, once; None: no bucket
-    was worth a trial.
+    """Decides which buckets are compressed, and how.
 
-    Owner: whoever issues the model's collectives.
+    tell: called once with the trial's result; None: no bucket was worth a trial.
+    Owner: the thread that issues the model's collectives.
     """
 
     def __init__(
@@ -34,15 +34,15 @@ class Picker:
 
     @property
     def is_over(self) -> bool:
-        """Nothing will be decided any more."""
+        """Whether nothing is left to decide."""
         return self._is_dropped or self._trial.verdict is not None
 
     def meet(self) -> None:
-        """Before the first bucket."""
+        """Measure the costs, before the first bucket."""
         self._costs = self._probe.measure()
 
     def next_step(self, at_s: float) -> bool:
-        """The first bucket of a step came at this time. Whether none will be coded any more."""
+        """Begin a step at `at_s`. Returns whether no bucket will be compressed any more."""
         last_s, self._last_s = self._last_s, at_s
         if last_s is None or self._is_dropped:
             return self._is_dropped
@@ -61,7 +61,7 @@ class Picker:
             self._tell(verdict)
 
     def cap(self, lengths: Sequence[int], codes: Sequence[Code]) -> Code | None:
-        """Of a bucket, in this step: no code with fewer bits; None: no codes."""
+        """Return the code with the fewest bits allowed for a bucket in this step; None: none."""
         if self._is_dropped or not self._trial.is_coded:
             return None
         key = (*lengths, *codes)

@@ -1,6 +1,6 @@
-"""What the links between the ranks and the kernels take, in a second or so, and what is made of that.
+"""Measures the links between the ranks, and the kernels, in about a second.
 
-Collective: every rank of a group calls these at the same places, and all get the same numbers,
+Collective: every rank of a group makes these calls in the same order, and all get the same numbers,
 those of the slowest.
 """
 
@@ -27,9 +27,9 @@ KERNEL_LEN = 1 << 18  # elements
 
 
 class Probe:
-    """group: a process group of torch's; device: on which its ranks' gradients lie.
+    """Measures a process group's links and kernels. sizes: what was measured.
 
-    sizes: what was measured.
+    group: a process group of torch's; device: on which its ranks' gradients lie.
     """
 
     def __init__(self, group: Any, device: torch.device) -> None:
@@ -37,7 +37,7 @@ class Probe:
         self.sizes: list[Size] = []
 
     def measure(self, limit_s: float = LIMIT_S) -> Costs:
-        """In about that time, with what the kernels take."""
+        """Measure the links, in about `limit_s`, and the kernels; return the costs."""
         begin_s = now_s()
         nbytes = FIRST_NBYTES
         self._links_s(nbytes)  # memory is touched
@@ -61,7 +61,7 @@ class Probe:
         )
 
     def slowest(self, seconds: list[float]) -> list[float]:
-        """Of each, the most that any rank took."""
+        """Return, for each number, the largest of any rank."""
         told = torch.tensor(seconds, dtype=torch.float64, device=self._device)
         options: Any = dist.AllreduceOptions()
         options.reduceOp = dist.ReduceOp.MAX
@@ -89,7 +89,7 @@ Copies = tuple[Copy, ...]
 
 
 def copies_of(device: torch.device) -> Copies:
-    """Between the host and an accelerator; none for a CPU, and as far as memory can be pinned."""
+    """Time copies to and from an accelerator, of sizes that can be pinned; none for a CPU."""
     found: list[Copy] = []
     for nbytes in (64 << 10, 1 << 20, 16 << 20, 256 << 20) if device.type == "cuda" else ():
         try:
@@ -103,7 +103,7 @@ def copies_of(device: torch.device) -> Copies:
 
 
 def _timed(action: Callable[[], object], device: torch.device) -> float:
-    """To its end, also where it is only begun by the call."""
+    """Time an action to its end, even if the call only starts it."""
     begin_s = now_s()
     action()
     if device.type == "cuda":
@@ -112,7 +112,7 @@ def _timed(action: Callable[[], object], device: torch.device) -> float:
 
 
 def _kernels_s(code: Code, device: torch.device) -> float:
-    """An element's, in one reduction: coded, a share of it added up, and read."""
+    """Return seconds an element in one reduction: quantised, a share added up, dequantised."""
     loops = loops_for(device)
     layout = layout_of([Segment(0, KERNEL_LEN, code)], 1)
     table = loops.table_of(layout.blocks, device)

@@ -1,8 +1,8 @@
-"""`stoker probe` in a rank: the links are measured, some plain steps are watched, one table is told.
+"""Runs `stoker probe` in a rank: measures the links, times some plain steps, reports the result.
 
 Promise: gradients are DDP's to the bit; every rank counts the same backward passes, and so all end
 together.
-Ban: decides nothing; table.py says what it comes to.
+Ban: decides nothing; table.py draws the conclusions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,11 +28,11 @@ Schemes = Mapping[str, Mapping[int, Code]]
 
 
 class Survey:
-    """Averages as DDP does, and watches.
+    """Averages as DDP does, and times the steps.
 
-    group: a process group of torch's that nobody else uses; read: DDP's own times of the last step;
-    waited_s: that this rank's loaders have waited, ever; tell: hears what was found, once; stop: is
-    called after that, when all ranks have told.
+    group: a process group of torch's that only this uses; read: gives DDP's own times of the last
+    step; waited_s: gives the time that this rank's loaders have waited so far; tell: called once
+    with what was measured; stop: called after that, when all ranks have told.
     Owner: the thread that calls DDP's hook.
     """
 
@@ -64,7 +64,7 @@ class Survey:
     def exchange(
         self, parameters: list[torch.Tensor], buffer: torch.Tensor, is_first: bool = True
     ) -> Any:
-        """As DDP without a hook (torch/csrc/distributed/c10d/reducer.cpp, 2.13)."""
+        """Average as DDP does without a hook (torch/csrc/distributed/c10d/reducer.cpp, 2.13)."""
         if not self._is_over:
             if is_first:  # DDP's times cannot be read in its hook: it holds their lock
                 torch.autograd.Variable._execution_engine.queue_callback(self._end_step)
@@ -77,7 +77,7 @@ class Survey:
         pass
 
     def _end_step(self) -> None:
-        """A backward pass has come to its end. What DDP tells then is of the step before."""
+        """Note the end of a backward pass. DDP's times are then those of the step before."""
         marks, self._marks = self._marks, []
         buckets, self._buckets = self._buckets, []
         self._num_steps += 1
@@ -123,7 +123,7 @@ class Survey:
         )
 
     def _step(self) -> Step:
-        """This rank's: means of steps and waits, medians of what DDP has timed."""
+        """Return this rank's times: means of steps and waits, medians of what DDP has timed."""
         begin_s, waited_s = self._begin
         step_s = (now_s() - begin_s) / NUM_STEPS
         data_s = (self._waited_s() - waited_s) / NUM_STEPS
@@ -143,7 +143,7 @@ def _scheme(
     costs: Costs,
     size: int,
 ) -> Scheme:
-    """What a step should take with it: its buckets one after the other, each when it is ready."""
+    """Estimate a step with a scheme: its buckets one after the other, each when it is ready."""
     lengths = [[parameter.numel() for parameter in bucket] for bucket in buckets]
     chosen = [[codes[id(parameter)] for parameter in bucket] for bucket in buckets]
     plain = [costs.plain_s(each) for each in lengths]
@@ -157,7 +157,7 @@ def _scheme(
 
 
 def left_s(ready_s: Sequence[float], costs_s: Sequence[float]) -> float:
-    """From when the last bucket is ready to when all are averaged, one after the other."""
+    """Return the time from the last bucket's being ready until all are averaged, one by one."""
     at_s = 0.0
     for ready, cost in zip(ready_s, costs_s, strict=True):
         at_s = max(at_s, ready) + cost
@@ -165,7 +165,7 @@ def left_s(ready_s: Sequence[float], costs_s: Sequence[float]) -> float:
 
 
 def _seconds(marks: Sequence[Any]) -> list[float]:
-    """Since the first."""
+    """Return the seconds of each mark since the first."""
     if isinstance(marks[0], float):
         return [mark - marks[0] for mark in marks]
     marks[-1].synchronize()

@@ -1,4 +1,4 @@
-"""What `stoker probe` prints: the links, what bounds a step, and what each scheme should bring.
+"""Formats what `stoker probe` prints: the links, what bounds a step, and what schemes would gain.
 
 Pure: standard library only.
 """
@@ -10,7 +10,7 @@ from stoker.gradients.gate.outlook import WORTH, readable_s
 
 
 class Size(NamedTuple):
-    """Seconds of a buffer of so many bytes, the slowest rank's."""
+    """Seconds of each collective for a buffer of `nbytes`, the slowest rank's."""
 
     nbytes: int
     all_reduce_s: float
@@ -19,7 +19,7 @@ class Size(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Seconds between host and device. Pinned memory."""
+    """Seconds of a copy between device and pinned host memory."""
 
     nbytes: int
     to_device_s: float
@@ -27,8 +27,9 @@ class Copy(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Seconds, of several steps, the slowest rank's. comm_s: from the first bucket's all-reduce to
-    the end of the last; overlap_s: of that, while the backward pass still computed."""
+    """Seconds of a step's parts, over several steps, the slowest rank's. comm_s: from the first
+    bucket's all-reduce to the end of the last; overlap_s: of that, while the backward pass still
+    computed."""
 
     step_s: float
     data_s: float
@@ -39,12 +40,12 @@ class Step(NamedTuple):
 
     @property
     def waits_s(self) -> float:
-        """For gradients, with nothing else to do."""
+        """Seconds of waiting for gradients, with nothing else to do."""
         return max(0.0, self.comm_s - self.overlap_s)
 
 
 class Scheme(NamedTuple):
-    """sent_nbytes: by one rank, a step."""
+    """A scheme, and the step expected with it. sent_nbytes: by one rank, a step."""
 
     name: str
     sent_nbytes: int
@@ -52,7 +53,7 @@ class Scheme(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """nbytes: of a model's gradients."""
+    """All that a survey has measured. nbytes: of a model's gradients."""
 
     backend: str
     device: str
@@ -67,7 +68,7 @@ class Measured(NamedTuple):
 
 
 def as_table(name: str, found: Measured) -> str:
-    """name: the model's. Ends with a newline."""
+    """Format the whole table, which ends with a newline. name: the model's."""
     parts = [_links(found), _copies(found), _step(name, found), _schemes(found), _advice(found)]
     return "\n".join(part for part in parts if part)
 
@@ -95,7 +96,7 @@ def _links(found: Measured) -> str:
 
 
 def _fitted(found: Measured, name: str, num_halves: int) -> tuple[str, str]:
-    """num_halves: of (n - 1) / n of a buffer, that a rank sends."""
+    """Return latency and rate. num_halves: how often a rank sends (n - 1) / n of a buffer."""
     line = fitted([(size.nbytes, getattr(size, name)) for size in found.sizes])
     sent = num_halves * (found.num_ranks - 1) / found.num_ranks
     rate = _rate(sent, line.s_per_nbyte) if line.s_per_nbyte else ""
@@ -123,7 +124,7 @@ def _step(name: str, found: Measured) -> str:
 
 
 def shares_of(step: Step) -> dict[str, float]:
-    """Seconds of each part of a step, in its order."""
+    """Return the seconds of each part of a step, in its order."""
     known = {
         "waits for data": step.data_s,
         "forward": step.forward_s,
@@ -146,7 +147,7 @@ def _schemes(found: Measured) -> str:
 
 
 def _advice(found: Measured) -> str:
-    """What bounds the step, and what to do about it."""
+    """Say what bounds the step, and what to do about it."""
     step, shares = found.step, shares_of(found.step)
     most = max(shares, key=lambda what: shares[what])
     text = f"bound by: {most} ({shares[most] / step.step_s:.0%} of a step)"

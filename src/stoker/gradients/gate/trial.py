@@ -1,4 +1,4 @@
-"""A trial on real steps: with codes and without, in turn, until it is clear which way is faster.
+"""Tries steps with and without compression, in turn, until it is clear which are faster.
 
 All ranks are fed the same numbers, and so come to the same answers.
 Pure: standard library only.
@@ -17,7 +17,7 @@ GAIN = 1.03  # times faster that codes must be
 
 
 class TrialResult(NamedTuple):
-    """Medians of a step, and whether codes stay."""
+    """The medians of a step with and without compression, and whether compression stays."""
 
     is_coded: bool
     plain_s: float
@@ -26,7 +26,7 @@ class TrialResult(NamedTuple):
 
 @dataclass
 class Trial:
-    """Which way each step goes. One `step` a step, then, where it says so, one `judge`."""
+    """Says whether steps are compressed. Call `step` every step, `judge` if that returned True."""
 
     verdict: TrialResult | None = None
     is_coded: bool = True
@@ -35,7 +35,7 @@ class Trial:
     _num_warm: int = NUM_WARM
 
     def step(self, seconds: float) -> bool:
-        """A step has ended. Whether a round has too: then `judge` before the next one."""
+        """Note a step's end. Returns whether a round ended too: then `judge` before the next."""
         if self.verdict is not None:
             return False
         if self._num_warm:
@@ -51,11 +51,11 @@ class Trial:
         return self._num % (2 * (NUM_TIMED + 1)) == 0
 
     def medians(self) -> tuple[float, float]:
-        """This rank's: a step without codes, and one with."""
+        """Return this rank's medians: a step without compression, and one with."""
         return median(self._times[False]), median(self._times[True])
 
     def judge(self, plain_s: float, coded_s: float) -> None:
-        """By what all ranks took, the same numbers on each."""
+        """Decide from the slowest rank's medians, which are the same numbers on each rank."""
         num_rounds = self._num // (2 * (NUM_TIMED + 1))
         gain = plain_s / coded_s
         if num_rounds >= MAX_ROUNDS or not 1 / CLEAR < gain < CLEAR:

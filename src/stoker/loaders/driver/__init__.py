@@ -1,4 +1,4 @@
-"""Carries out what the decider decides: one loader's workers, their sockets and their memory."""
+"""Runs one loader's workers, with their sockets and memory, as the decider (scheduler/) says."""
 
 from stoker.loaders.driver.driver import (
     ENDED,

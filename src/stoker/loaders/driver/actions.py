@@ -1,4 +1,4 @@
-"""What the decider wants done, on sockets and processes: actions out.
+"""Carries out the decider's actions (ask, start, kill, ...) on sockets and worker processes.
 
 Owner: the thread that iterates.
 """
@@ -28,7 +28,7 @@ from stoker.wire.slabs import AT_ONCE_NBYTES
 
 
 class Actions:
-    """give_up: called with each task that no worker can do."""
+    """Executes actions. give_up: called with each task that no worker can do."""
 
     def __init__(
         self,
@@ -107,13 +107,14 @@ class Actions:
             self._workers.kill(slot)
 
     def hang_up(self, slot: Slot) -> None:
-        """Nobody listens to the slot's worker any more."""
+        """Close the socket to the slot's worker: nothing more is read from it."""
         self._lines.hang_up(slot)
         self._workers.hung_up(slot)
         self._helpers.gone(slot)
 
     def tell_returned(self) -> None:
-        """Not those of other machines, whose fresh memory is touched once: the next task tells."""
+        """Tell workers here which extents are free again. Workers on other machines hear it with
+        their next task: there fresh memory is touched only once."""
         for slot in self._lines.slots:
             lender = self._workers.lender_of(slot)
             if lender is None or slot in self._workers.away:

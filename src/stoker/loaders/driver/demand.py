@@ -1,8 +1,8 @@
-"""How many hosts a training loop needs: what its batches take to make, over what its steps take.
+"""Decides how many hosts a loop needs: the time to make a batch, over the time of a step.
 
-More are asked for at once, for the loop waits; fewer only after a while in which fewer would have
-done, so that a validation between two epochs gives nothing back.
-Pure: it is told the time.
+More are asked for at once, since the loop is waiting; fewer only once fewer have been enough for a
+while, so that a validation between two epochs gives no host back.
+Pure: the time is an argument.
 """
 
 import math
@@ -14,7 +14,7 @@ SHRINK_FRAC = 0.8
 
 
 class Demand:
-    """least, most: of `--workers MIN:MAX`."""
+    """The number of hosts to ask for. least, most: of `--workers MIN:MAX`."""
 
     def __init__(self, least: int, most: int) -> None:
         self._least = least
@@ -24,10 +24,10 @@ class Demand:
         self._low_num = 0  # the most that were needed since then
 
     def heard(self, work_s: float, step_s: float, num_local: int, limit: int, now_s: float) -> bool:
-        """Whether `num_asked` is another now.
+        """Update `num_asked` from measurements; whether it changed.
 
-        work_s: of a worker for a batch; step_s: of the loop between two batches; num_local:
-        workers that the trainer's machine has besides; limit: workers that could be used at all.
+        work_s: a worker's time for a batch; step_s: the loop's time between two batches; num_local:
+        workers that the trainer's machine adds; limit: workers that could be used at all.
         """
         num_slots = min(math.ceil(HEADROOM * work_s / max(step_s, 1e-6)), limit)
         num_needed = min(max(num_slots - num_local, self._least, 1), self._most)

@@ -1,7 +1,7 @@
-"""One loader's workers, as its iterator sees them: draw, wait for the next batch, close.
+"""Serves one loader's iterator: sends index lists to workers, waits for batches, closes.
 
 Owner: the thread that iterates. Large tensors wait in the arenas and frames in the sockets until
-`next` wants them, so the training loop pays for nothing that it does not use, and a fork finds
+`next` asks for them, so the training loop pays for nothing that it does not use, and a fork finds
 no thread of ours.
 """
 
@@ -44,8 +44,8 @@ HERE_S = 1e-4  # what poll() takes at most where something has come already
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """In place of a batch: its workers died. body: the indices that could not be made, encoded;
-    empty: of an iterable, or of no interest; num_in_vain: see GiveUp."""
+    """Replaces a batch whose workers died. body: the indices that could not be made, encoded; empty
+    for an iterable, or if they are of no interest; num_in_vain: see GiveUp."""
 
     how: Exit | str
     body: bytes
@@ -57,7 +57,7 @@ ENDED, TIMED_OUT = object(), object()
 
 
 class Driver:
-    """One loader's workers, from its iter() to its end."""
+    """Runs one loader's workers, from its iter() to its end."""
 
     def __init__(
         self,
@@ -70,10 +70,10 @@ class Driver:
         processes: Sequence[BaseProcess] = (),
         fleet: "Fleet | None" = None,
     ) -> None:
-        """context: how processes are started; processes: with fork, one never-started Process a
-        chain; fleet: other machines, which may help where workers are forked. held_limit_nbytes:
-        what the script may keep in arenas before further batches are copied to ordinary memory;
-        negative: all are, and it is no news."""
+        """Start the workers. context: how processes are started; processes: with fork, one
+        never-started Process a chain; fleet: other machines, which may help if workers are forked.
+        held_limit_nbytes: what the script may keep in arenas before further batches are copied to
+        ordinary memory; negative: all are, and that is not reported."""
         reap()
         self.state = state
         self.taken_id = -1  # task of the batch that left last
@@ -123,12 +123,12 @@ class Driver:
 
     @property
     def states(self) -> dict[int, Told]:
-        """By task, of a stateful job: what came with batches that have not been taken."""
+        """Worker states, by task, that came with batches not yet taken; of a stateful job."""
         return self._inbox.states
 
     @property
     def ends(self) -> list[tuple[int, Told]]:
-        """Of a stateful job: task, and what came with the end of a chain's iterable."""
+        """Tasks at which a chain's iterable ended, with its worker's state; of a stateful job."""
         return self._inbox.ends
 
     @property
@@ -136,17 +136,17 @@ class Driver:
         return self._workers.why_no_replacement
 
     def prepare_each(self, prepare: Callable[[Any], Any] | None) -> None:
-        """Called on each batch as it arrives."""
+        """Have `prepare` called on each batch as it arrives."""
         self._inbox.prepare = prepare
 
     def draw(self, indices: object, wants_state: bool = False) -> None:
-        """The sampler's next index list, to be made into a batch."""
+        """Have the sampler's next index list made into a batch."""
         self._apply(Drawn(dumps(indices), wants_state))
 
     def wait_next(self, deadline: Deadline) -> Any:
-        """The batch that leaves next, a Failed or a Died; TIMED_OUT when the deadline passes.
+        """Return the next batch, a Failed or a Died; TIMED_OUT when the deadline passes.
 
-        ENDED once an iterable of a chain has ended meanwhile: others may be sent more now, or
+        ENDED once a chain's iterable has ended meanwhile: other chains may be sent more now, or
         nothing may be left.
         """
         reap()
@@ -171,19 +171,19 @@ class Driver:
         return batch
 
     def receive_ready(self) -> None:
-        """Take in what has come, of each worker as much as one read brings. Never waits."""
+        """Take in what has arrived, of each worker as much as one read returns. Never waits."""
         for slot in self._lines.slots:
             self._receive_all_from(slot)
 
     def restart(self, shared_seed: int | None) -> None:
-        """The next epoch begins on the same workers. shared_seed: of a DataPipe."""
+        """Begin the next epoch on the same workers. shared_seed: of a DataPipe."""
         self._inbox.has_ended = False
         self._apply(Restarted(dumps(shared_seed)))
 
     def wait_begun(self, chain: int, epoch: int, deadline: Deadline) -> Any:
-        """What a chain's worker of a stateful job begins an epoch with, encoded, or as `wait_next`.
+        """Return the encoded state that a chain's worker begins an epoch with; of a stateful job.
 
-        epoch: counted from iter(), on living workers.
+        Died or TIMED_OUT as from `wait_next`. epoch: counted from iter(), on living workers.
         """
         self._start_rest()
         while (begun := self._inbox.begun.get(chain)) is None or begun[0] < epoch:
@@ -215,7 +215,7 @@ class Driver:
     def close(self, grace_s: float) -> None:
         """End the workers: ask, wait until each has flushed and left, then terminate, then kill.
 
-        Idempotent; nothing in a forked copy. Processes may still be unmapping memory after it.
+        Idempotent; does nothing in a forked copy. Processes may still be unmapping memory after it.
         """
         if os.getpid() != self._owner_pid or self._is_closed:
             return
@@ -242,13 +242,13 @@ class Driver:
         return self._workers.lenders
 
     def abandon(self) -> None:
-        """In a forked child: the sockets are the parent's affair."""
+        """Close a forked child's copies of the sockets: the workers are the parent's."""
         self._lines.abandon()
 
     # -- workers -----------------------------------------------------------------------------------
 
     def _wait_first(self, deadline: Deadline) -> None:
-        """Until the first batch has come or the others are wanted as well; then start them."""
+        """Wait for the first batch or the deadline; then start the workers that were put off."""
         while self.state.reorder.num_held == 0 and self._receive(deadline):
             continue
         self._start_rest()
@@ -259,7 +259,7 @@ class Driver:
             self._workers.start_rest()
 
     def _lose(self, slot: Slot) -> None:
-        """A worker closed its socket by itself, or is known to have ended."""
+        """Handle the loss of a worker that closed its socket itself or is known to have ended."""
         # First the waits: where a handler of the script's ends one, the next next() is told again.
         lost = self._workers.lost(slot)
         self._hang_up(slot)
@@ -271,8 +271,8 @@ class Driver:
         self._actions.hang_up(slot)
 
     def _drain(self, slot: Slot, deadline: Deadline) -> bool:
-        """Read and drop until the worker has closed its end or is known to have ended, or time is
-        over. Whether it has."""
+        """Discard what a worker sends until it has closed its end or is known to have ended, or the
+        deadline passes. Returns whether it has ended."""
         channel = self._lines.get(slot)
         assert channel is not None
         loop = PollLoop()
@@ -293,7 +293,7 @@ class Driver:
     # -- what is new -------------------------------------------------------------------------------
 
     def _receive_or_tell(self, deadline: Deadline) -> bool:
-        """As `_receive`; or the state is told that the batch that leaves next is late."""
+        """Receive as `_receive` does; tell the decider if the next batch is late meanwhile."""
         slot, task_id = self.state.next_slot, self.state.reorder.next_id
         late_at_s = self._helpers.late_at_s(slot, task_id)
         if slot is None or late_at_s is None:
@@ -326,7 +326,7 @@ class Driver:
         return bool(ready) or not deadline.is_over()
 
     def _lose_ended(self, slot: Slot) -> None:
-        """A worker here has ended; its socket may be open in what it started."""
+        """Handle the end of a worker here; its socket may still be open in what it started."""
         channel = self._lines.get(slot)
         while self._lines.get(slot) is channel and self._receive_from(slot):
             continue  # what it said before, and maybe its socket's end: then another has its place
@@ -334,7 +334,7 @@ class Driver:
             self._lose(slot)
 
     def _watch_news(self) -> None:
-        """Those descriptors that may still have news, and no others."""
+        """Poll the cluster's descriptors that may still have news, and no others."""
         fds = self._workers.news_fds()
         for fd in self._news_fds - fds:
             self._lines.loop.remove(fd)
@@ -343,26 +343,26 @@ class Driver:
         self._news_fds = fds
 
     def _hear_news(self) -> None:
-        """How workers ended, and what became of other machines."""
+        """Take in how workers ended, and what became of other machines."""
         self._workers.hear()
         self._hear_helpers()
 
     def _hear_helpers(self) -> None:
-        """Places on other machines that came or went, and what this one can spare."""
+        """Tell the decider of changed capacity on other machines, and what this one can spare."""
         offer = self._helpers.offer(self.state.num_usable)
         self._watch_news()
         if offer is not None:
             self._apply(offer)
 
     def _receive_all_from(self, slot: Slot) -> None:
-        """Every frame that one read brings: poll() would not see the second. For more it will tell."""
+        """Take in every frame that one read returns: poll() reports only what is still unread."""
         while self._receive_from(slot):
             channel = self._lines.get(slot)
             if channel is None or not channel.has_unread:
                 return
 
     def _receive_from(self, slot: Slot) -> bool:
-        """One frame of a slot, or its end. False when nothing has come."""
+        """Take in one frame of a slot, or its end. False when nothing has come."""
         channel = self._lines.get(slot)
         if channel is None:
             return False
@@ -381,7 +381,7 @@ class Driver:
         self._actions.do(self.state.step(event))
 
     def _give_up(self, giving: GiveUp) -> None:
-        """No worker can do a task: in place of its batch a Died leaves."""
+        """Put a Died in place of the batch of a task that no worker can do."""
         task = giving.task
         self._inbox.bodies.pop(task.id, None)
         body = b"" if self.state.is_iterable else task.body
@@ -389,7 +389,7 @@ class Driver:
 
 
 def _body_of(job: Job, memory: Memory) -> Callable[[Slot, socket.socket], None]:
-    """What a forked process runs."""
+    """Return the function that a forked process runs."""
 
     def body(slot: Slot, sock: socket.socket) -> None:
         if slot == PACKER:

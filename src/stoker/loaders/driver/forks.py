@@ -1,6 +1,6 @@
-"""A fork of the script's: the child sees what is lent at that moment, and owns nothing of ours.
+"""Handles the script's own forks: keeps memory that a child sees, closes the child's sockets.
 
-Promise: memory that a fork can see is not written to while its child lives; a child closes the
+Promise: memory that is lent at a fork is not written to while the child lives; a child closes the
 sockets that it got, and none of the parent's workers notices.
 Owner: the thread that iterates, and for a moment the one that forks.
 """
@@ -17,14 +17,14 @@ also_spare: list[Callable[[], list[Lender]]] = []  # whoever keeps such of anoth
 
 
 class Owner(Protocol):
-    """A driver, as seen from here."""
+    """The part of a driver that a fork concerns."""
 
     @property
     def lenders(self) -> list[Lender]:
-        """Of the arenas that its batches lie in."""
+        """Lenders of the arenas that its batches lie in."""
 
     def abandon(self) -> None:
-        """Close what a forked child got of it."""
+        """Close what a forked child inherited of it."""
 
 
 _drivers: weakref.WeakSet[Owner] = weakref.WeakSet()
@@ -37,7 +37,7 @@ def watch(driver: Owner) -> None:
 
 
 def forget(driver: Owner) -> None:
-    """It is closed."""
+    """Drop a driver that has been closed."""
     _drivers.discard(driver)
 
 

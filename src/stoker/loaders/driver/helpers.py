@@ -1,4 +1,4 @@
-"""One loader's share of other machines: where its workers are there, and what this one can spare.
+"""Links one loader to the fleet: offers capacity to the decider, asks for hosts, times batches.
 
 Owner: the thread that iterates.
 """
@@ -30,7 +30,7 @@ _known: "dict[Fleet, Demand | None]" = {}
 
 
 class Mean:
-    """Of seconds; the latest count most. num: how many were added."""
+    """A running mean of seconds; the latest count most. num: how many were added."""
 
     def __init__(self) -> None:
         self.num = 0
@@ -42,7 +42,7 @@ class Mean:
 
 
 class Work:
-    """What the training loop uses of this machine, and takes, between two batches."""
+    """Measures the cores and the time that the training loop uses between two batches."""
 
     def __init__(self) -> None:
         self.busy_cores: float | None = None
@@ -51,11 +51,11 @@ class Work:
         self._wall_s = self._cpu_s = 0.0
 
     def began(self) -> None:
-        """The loop has its batch."""
+        """Note that the loop has got its batch."""
         self._began = now_s(), process_cpu_s()
 
     def ended(self) -> None:
-        """It wants the next one."""
+        """Note that the loop wants its next batch."""
         if self._began is None:
             return
         wall_s, cpu_s = self._began
@@ -70,48 +70,48 @@ class Work:
 
 
 class Alone:
-    """No other machine helps: what a Driver tells its helpers, and asks them, comes to nothing."""
+    """Stands in for Helpers if no other machine helps: takes every call and does nothing."""
 
     silent_s: float | None = None  # in which helpers would have said something
 
     def work_began(self) -> None:
-        """The training loop has its batch."""
+        """Note that the training loop has got its batch."""
 
     def work_ended(self) -> None:
-        """It wants the next one."""
+        """Note that the training loop wants its next batch."""
 
     def asked(self, slot: Slot, task_id: int) -> None:
-        """A worker was asked for a batch."""
+        """Note that a worker was asked for a batch."""
 
     def measure(self, slot: Slot, task_id: int, work_s: float, was_awaited: bool) -> None:
-        """A batch has come, which took its worker so long."""
+        """Note that a batch has come, and how long its worker took."""
 
     def gone(self, slot: Slot) -> None:
-        """A worker is no more."""
+        """Forget a worker that has ended."""
 
     def late_at_s(self, slot: Slot | None, task_id: int) -> float | None:
-        """When the batch that leaves next, which this slot owes, is late; None: never, or nobody
-        knows."""
+        """Return when the next batch to leave, which this slot owes, counts as late; None: never,
+        or it is not known."""
         return None
 
     def late(self, slot: Slot, task_id: int) -> Late:
-        """It is now."""
+        """Return the Late event of the next batch, which this slot owes."""
         raise NotImplementedError
 
     def is_due(self) -> bool:
-        """Whether they should be heard though nothing is waited for."""
+        """Whether to take in news of other machines although nothing is waited for."""
         return False
 
     def offer(self, limit: int) -> Offered | None:
-        """What there is, if that is news. limit: workers that could be used at all."""
+        """Return what others offer, if it is new. limit: workers that could be used at all."""
         return None
 
     def end_silent(self) -> None:
-        """Nothing came for silent_s."""
+        """Note that nothing came for silent_s."""
 
 
 class Helpers(Alone):
-    """A loader's share of a fleet. workers_there: slots whose latest worker is there."""
+    """One loader's use of a fleet. workers_there: slots whose latest worker is there."""
 
     def __init__(self, fleet: "Fleet", away: "Away", workers_there: Set[Slot]) -> None:
         from stoker.remote.trainer.fleet import SILENT_S
@@ -179,5 +179,5 @@ class Helpers(Alone):
             self._fleet.say(Want(demand.num_asked))
 
     def end_silent(self) -> None:
-        """The receiver tells more often that it lives."""
+        """Kill the receiver: while it works it reports more often than every silent_s."""
         self._fleet.end_silent()

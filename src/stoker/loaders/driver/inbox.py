@@ -1,4 +1,4 @@
-"""What workers say, as the decider's events: frames in.
+"""Translates frames from workers into the decider's events.
 
 Owner: the thread that iterates.
 """
@@ -36,7 +36,7 @@ from stoker.wire.stream_copy import STREAM_NBYTES, WHY_NONE
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """In place of a batch: torch's ExceptionWrapper from the worker, and where it was."""
+    """Replaces a batch whose worker raised: torch's ExceptionWrapper, and where the worker was."""
 
     wrapper: Any
     slot: Slot
@@ -46,7 +46,7 @@ class Failed:
 
 
 class Told(NamedTuple):
-    """What a worker said with a batch. state: encoded; empty: it was not asked, or none moved."""
+    """The state that a worker sent with a batch: encoded; empty if not asked for, or none moved."""
 
     chain: int
     state: bytes
@@ -63,7 +63,7 @@ class DriverStats:
 
 
 class Inbox:
-    """held_limit_nbytes: see Driver; keeps_states: the job is stateful."""
+    """Decodes frames. held_limit_nbytes: see Driver; keeps_states: the job is stateful."""
 
     def __init__(
         self, workers: Workers, helpers: Alone, held_limit_nbytes: int, keeps_states: bool
@@ -140,7 +140,7 @@ class Inbox:
         return [Ended(slot, task_id)]
 
     def _decode(self, slot: Slot, frame: Frame) -> tuple[int, Any]:
-        """Returns the bytes of its tensors and arrays, and the batch."""
+        """Decode a batch. Returns the bytes of its tensors and arrays, and the batch."""
         header, payload, lender = frame.header, frame.payload, self._workers.lender_of(slot)
         table = payload[: header.table_nbytes()]
         blob = payload[len(table) :]

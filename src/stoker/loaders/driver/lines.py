@@ -1,6 +1,6 @@
-"""The sockets of one loader's workers, and what else has news for it.
+"""Sends to one loader's workers, and polls their sockets and whatever else has news of them.
 
-There is no reader thread: frames wait in the sockets until somebody asks for them.
+There is no reader thread: frames wait in the sockets until the iterator asks for them.
 Owner: the thread that iterates.
 """
 
@@ -16,7 +16,8 @@ from stoker.wire.poll_loop import PollLoop
 
 class Lines:
     def __init__(self, on_news: Callable[[Slot], None]) -> None:
-        """on_news: called in `loop` where a slot's worker has said something, or is gone."""
+        """Start with no sockets. on_news: called in `loop` when a worker has said something, or is
+        gone."""
         self.loop = PollLoop()
         self._on_news = on_news
         self._channels: dict[Slot, Channel] = {}
@@ -34,7 +35,7 @@ class Lines:
         self.loop.add(channel.fileno(), functools.partial(self._on_news, slot))
 
     def say(self, slot: Slot, *parts: bytes | memoryview) -> None:
-        """Never waits. To a worker that is being lost nothing: the loss says it again."""
+        """Send to a slot's worker; never waits. One being lost gets none: its replacement does."""
         channel = self._channels.get(slot)
         if channel is None:
             return
@@ -44,7 +45,7 @@ class Lines:
             self.loop.look_for_room([channel])
 
     def send_rest(self) -> None:
-        """Of what could not be sent as much as there is room for now."""
+        """Send as much of what could not be sent before as there is room for now."""
         if not self._unsent:
             return
         for channel in self._unsent:
@@ -53,7 +54,7 @@ class Lines:
         self._unsent = {channel for channel in self._unsent if channel.has_unsent}
 
     def finish(self) -> None:
-        """Every worker hears that nothing more will be said, and ends."""
+        """Tell every worker that nothing more will be sent, so that it ends."""
         for channel in self._channels.values():
             channel.finish()
 
@@ -64,6 +65,6 @@ class Lines:
         channel.close()
 
     def abandon(self) -> None:
-        """In a forked child: the sockets are the parent's affair."""
+        """Close a forked child's copies of the sockets, which are the parent's."""
         for channel in self._channels.values():
             channel.close()

@@ -1,4 +1,4 @@
-"""What the workers of one loader write to on this machine: an arena for batches, a mark of the task.
+"""Holds what one loader's workers here write to: an arena for batches, a mark of the task at work.
 
 Owner: the thread that iterates.
 """
@@ -13,7 +13,7 @@ from stoker.wire.slabs import Arena, Lender
 
 class Memory:
     def __init__(self, slots: Sequence[Slot], arena_nbytes: int, can_travel: bool) -> None:
-        """can_travel: to processes that are spawned."""
+        """Take an arena for each slot. can_travel: to processes that are spawned."""
         self.lenders: dict[Slot, Lender | None] = {
             slot: forks.pool.take(arena_nbytes, can_travel) for slot in slots
         }  # a slot without one: the system refuses to map more
@@ -21,25 +21,25 @@ class Memory:
         self._marks = Marks(len(self._places), can_travel)
 
     def of(self, slot: Slot) -> tuple[Arena | None, tuple[Marks, int]]:
-        """What a worker there is given: its arena, and where it notes the task at work."""
+        """Return what a worker is given: its arena, and where it marks the task at work."""
         lender = self.lenders.get(slot)
         return None if lender is None else lender.arena, (self._marks, self._places[slot])
 
     def begun(self, slot: Slot) -> int:
-        """Id of the task that the slot's latest worker was making, or NOTHING."""
+        """Return the id of the task that the slot's latest worker was making, or NOTHING."""
         return self._marks.begun(self._places[slot])
 
     def clear(self, slot: Slot) -> None:
-        """Another worker is about to start there."""
+        """Erase a slot's mark, for another worker is about to start there."""
         self._marks.clear(self._places[slot])
 
     def give_back(self, but: Collection[Slot] = ()) -> None:
-        """For the next loader. but: slots whose workers may yet write to theirs."""
+        """Pool the arenas for the next loader. but: slots whose workers may yet write to theirs."""
         for slot, lender in self.lenders.items():
             if lender is not None and slot not in but:
                 forks.pool.give(lender)
 
 
 def held_nbytes(lenders: Iterable[Lender]) -> int:
-    """What the script holds of these."""
+    """Return the bytes of these lenders' memory that the script holds."""
     return sum(lender.held_nbytes() for lender in lenders)

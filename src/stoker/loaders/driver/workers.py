@@ -1,4 +1,4 @@
-"""One loader's workers, wherever they are: two clusters, of this machine and of others, as one.
+"""Joins two clusters, of this machine and of other machines, into one for a loader's workers.
 
 Owner: the thread that iterates.
 """
@@ -24,7 +24,7 @@ EXIT_WAIT_S = 5.0
 
 
 class Workers(Cluster):
-    """See `Cluster` for the calls. A slot's worker is here unless it was started away."""
+    """A Cluster over several machines. A slot's worker is here unless it was started away."""
 
     def __init__(self, here: Cluster, memory: Memory, there: "Away | None" = None) -> None:
         self._here, self._memory, self._there = here, memory, there
@@ -33,7 +33,7 @@ class Workers(Cluster):
         self.why_no_replacement = here.why_no_replacement
 
     def start(self, slot: Slot, after_s: float = 0.0, away: bool = False) -> socket.socket:
-        """away: on another machine; where there is none the socket ends at once."""
+        """Start a worker. away: on another machine; if there is none the socket ends at once."""
         if away and self._there is not None:
             self._away.add(slot)
             return self._there.start(slot, after_s)
@@ -87,16 +87,16 @@ class Workers(Cluster):
 
     @property
     def away(self) -> set[Slot]:
-        """Whose latest worker is on another machine."""
+        """Slots whose latest worker is on another machine."""
         return self._away
 
     def node_of(self, slot: Slot) -> str:
-        """Where the slot's worker is; empty: on this machine."""
+        """Return the node that the slot's worker is on; empty: this machine."""
         is_here = self._there is None or slot not in self._away
         return "" if is_here else self._there.node_of(slot)  # type: ignore[union-attr]
 
     def lender_of(self, slot: Slot) -> Lender | None:
-        """Of the arena that the slot's latest worker puts its batches into, if it has one."""
+        """Return the lender of the arena that the slot's latest worker writes to, if it has one."""
         if self._there is not None and slot in self._away:
             return self._there.lender_of(slot)
         return self._memory.lenders.get(slot)
@@ -107,13 +107,13 @@ class Workers(Cluster):
         return [lender for lender in (*self._memory.lenders.values(), *away) if lender is not None]
 
     def hung_up(self, slot: Slot) -> None:
-        """Nobody listens to the slot's worker any more."""
+        """Note that nothing is read from the slot's worker any more."""
         if self._there is not None and slot in self._away:
             self._there.hung_up(slot)
 
     def kill(self, slot: Slot) -> None:
-        """End a worker that nobody listens to any more. Of one on another machine nobody waits for
-        the end: it hears of it when it can be reached."""
+        """Kill a worker whose socket was closed, and wait for its end; not for one on another
+        machine, which is told when it can be reached."""
         is_here = slot not in self._away
         if is_here:
             self.start_rest()  # one that is put off could not be seen to end
@@ -122,7 +122,7 @@ class Workers(Cluster):
             self.wait_exit(slot, Deadline(EXIT_WAIT_S))
 
     def lost(self, slot: Slot) -> Lost:
-        """How a worker ended that closed its socket by itself: it is dead or dying."""
+        """Return how a worker ended that closed its socket by itself: it is dead or dying."""
         how = self.wait_exit(slot, Deadline(EXIT_WAIT_S))
         if self._there is not None and slot in self._away:
             how = how or Exit(slot, -1, -signal.SIGKILL)

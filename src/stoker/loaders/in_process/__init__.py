@@ -1,1 +1,1 @@
-"""Loaders without workers: their batches are made on cores that are idle, where nobody can tell."""
+"""Runs `num_workers=0` loaders on cores that are idle, if the script cannot tell the difference."""

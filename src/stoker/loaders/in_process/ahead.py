@@ -1,10 +1,10 @@
-"""What is made ahead for a loader without workers: step(event) -> actions.
+"""Decides what to make ahead for a `num_workers=0` loader: step(event) -> actions.
 
-Every task stands alone, or they follow one another in one process (`is_sequence`). Those that stand
-alone other machines make as well, where they have the job. At the first surprise here (a refusal, a
-failure, a death) that task and all later ones are given up, and the trainer makes them itself, as
-torch would have. At one elsewhere nobody elsewhere is asked again: what another machine lacks this
-one may have.
+Tasks are all free-standing, or follow one another in one process (`is_sequence`). Free-standing
+ones are made on other machines as well, if they have the job. At the first surprise here (a
+refusal, a failure, a death) that task and all later ones are given up, and the trainer makes them
+itself, as torch would have. After one on another machine no other machine is asked again: this one
+may have what that one lacks.
 
 Promise: batches leave in order, each once. Pure: no thread, clock, socket or torch.
 """
@@ -42,8 +42,8 @@ DIED = "a process that made its batches died"
 
 @dataclass(slots=True, kw_only=True)
 class Ahead:
-    """num_slots: workers of this machine; may_hedge: a batch that is late may be asked of a second
-    worker. Has what a Driver asks of its state."""
+    """The decider (`State`) of a `num_workers=0` loader. num_slots: workers of this machine;
+    may_hedge: a batch that is late may be asked of a second worker."""
 
     num_slots: int
     is_sequence: bool = False
@@ -69,12 +69,12 @@ class Ahead:
 
     @property
     def local_slots(self) -> list[Slot]:
-        """All that workers on this machine may have."""
+        """All slots of workers on this machine."""
         return [Slot(Role.EXTRA, index) for index in range(self.num_slots)]
 
     @property
     def first_slots(self) -> list[Slot]:
-        """Whose workers are started at once: all of this machine's."""
+        """Slots whose workers are started at once: all of this machine's."""
         return self.local_slots
 
     @property
@@ -96,11 +96,11 @@ class Ahead:
         return 1 if self.is_sequence else sys.maxsize
 
     def slot_of(self, chain: int) -> Slot:
-        """A worker's slot, by its number."""
+        """Return a worker's slot, by its number."""
         return self.local_slots[chain]
 
     def step(self, event: Event) -> list[Action]:
-        """What to do about an event. Raises BrokenGuarantee on what cannot be."""
+        """Return what to do about an event. Raises BrokenGuarantee on one that cannot occur."""
         match event:
             case _ if self._is_closed:
                 return []  # late news after close is normal
@@ -134,7 +134,7 @@ class Ahead:
         return []
 
     def forget(self) -> None:
-        """What is in flight was made of a wrong guess: nobody wants it."""
+        """Drop what is in flight: it was made of a wrong guess."""
         self._tasks.restart(0)
         for task_id in range(self.reorder.next_id, self._next_id):
             self.reorder.drop(task_id)
@@ -148,7 +148,7 @@ class Ahead:
         return Ask(self._tasks.ask(task, self._slots()), task, free=True)
 
     def _slots(self) -> list[Slot]:
-        """Who may be asked: where others help, only as many here as leave the loop its core."""
+        """Return the slots to ask: if others help, only as many here as leave the loop its core."""
         away = [slot for slot in self._tasks.on if _is_away(slot)]
         here = [slot for slot in self._tasks.on if not _is_away(slot)]
         return away + here[: self._num_local if away else None]
@@ -168,7 +168,7 @@ class Ahead:
         return self._ask_again(orphans)
 
     def _offered(self, capacity: int, num_local: int, crowd: tuple[Slot, ...]) -> list[Action]:
-        """A worker for each place; those that share one go where there is another."""
+        """Fill the capacity of other machines, and end workers there that crowd a host."""
         self._num_local = num_local
         if self.is_sequence or self.why_not_away or self._why_over:
             return []
@@ -195,7 +195,7 @@ class Ahead:
         return [self._ask(task) for task in orphans]
 
     def _late(self, slot: Slot, task_id: int) -> list[Action]:
-        """Ask a second worker."""
+        """Ask a second worker for a late batch."""
         task = self._tasks.on.get(slot, {}).get(task_id)
         others = [other for other in self._slots() if other != slot]
         may = self.may_hedge and any(map(_is_away, self._tasks.on))
@@ -206,7 +206,7 @@ class Ahead:
         return [Ask(self._tasks.ask(task, others), task, free=True)]
 
     def _give_up(self, why: str, from_id: int) -> list[Action]:
-        """The task and all later ones; what was made before it is good."""
+        """Give up the task and all later ones; what was made before it is good."""
         self._why_over = self._why_over or why
         self._tasks.restart(from_id)
         for task_id in range(from_id, self._next_id):

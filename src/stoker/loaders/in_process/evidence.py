@@ -1,6 +1,6 @@
-"""Whether others may make the batches of a loader without workers, and whether that gains.
+"""Decides whether others may make a `num_workers=0` loader's batches, and whether that gains.
 
-Pure: what was seen around one batch goes in, a reason in words comes out.
+Pure: measurements around one batch go in, a reason in words comes out.
 """
 
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ LOOK_FRAC = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """What a loader was like when others were let make its batches. Seconds are a batch's.
+    """Measurements of a loader from before others made its batches. Seconds are a batch's.
 
-    From the first epoch's look, but for `num_taken`: while others work nothing can be timed.
+    From the first epoch's purity check; not `num_taken`: while others work nothing is timed.
     """
 
     fetch_s: float
@@ -30,13 +30,13 @@ class Usual:
     num_taken: int = 0  # batches, by the loop, in its longest epoch
 
     def num_workers(self, num_slots: int) -> int:
-        """Processes to make batches; one where each batch begins where the last one ended."""
+        """Return how many processes to use; one if each batch begins where the last one ended."""
         return workers_wanted(self.fetch_s, self.step_s, 1 if self.samples_draw else num_slots)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """One batch, made by the training process itself between two looks."""
+    """Measurements of one batch that the training process made between two fingerprints."""
 
     fetch_s: float
     step_s: float  # of the training loop, between the batch before and this one
@@ -54,7 +54,7 @@ class Evidence:
         return Usual(self.fetch_s, self.step_s, self.samples_draw).num_workers(self.num_slots)
 
     def why_here(self) -> str:
-        """Why the training process goes on to make them; empty: others may."""
+        """Return why the training process goes on to make the batches; empty: others may."""
         if self.has_moved:
             return "its state moves"
         if self.look_s > LOOK_FRAC * self.fetch_s:
@@ -70,6 +70,6 @@ class Evidence:
         return ""
 
     def _saved_s(self) -> float:
-        """Seconds a batch."""
+        """Return the seconds that others would save per batch."""
         after_s = batch_s(self.fetch_s, self.step_s, self.num_workers, self.num_cores)
         return self.fetch_s + self.step_s - after_s

@@ -1,8 +1,8 @@
-"""The first batches of a loader with `num_workers=0`: made as by torch, and timed.
+"""Makes and times the first batches of a loader with `num_workers=0`, as torch makes them.
 
-Promise: where there is nothing to gain a batch costs two looks at the clock more than torch's, and
-the iterator becomes torch's own before what makes batches elsewhere (iterator.py) is imported, which
-takes 0.2 s. Owner: the thread that iterates.
+Promise: if there is nothing to gain a batch costs two readings of the clock more than torch's, and
+the iterator becomes torch's own before iterator.py, which makes batches elsewhere, is imported:
+that takes 0.2 s. Owner: the thread that iterates.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What became of a loader. why_here: why this process makes its batches; "" if others do.
+    """The outcome for a loader. why_here: why this process makes its batches; "" if others do.
 
-    gain: how many times as fast workers would make the loop; None where that was not measured.
+    gain: how many times as fast workers would make the loop; None if that was not measured.
     is_failure: stoker failed.
     """
 
@@ -39,9 +39,9 @@ class Decision:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InProcessOptions:
-    """num_slots, num_cores: of this machine; fleet: other machines, which may help, as so many
-    slots as `capacity`; tell: called when it is known what becomes of the loader; digest: of a
-    batch; ended: with what will be usual."""
+    """Options of one loader. num_slots, num_cores: of this machine; fleet: other machines, which
+    may help, as `capacity` slots; tell: called once it is decided who makes the batches; digest: of
+    a batch; usual: what earlier epochs measured; ended: called with what later ones shall use."""
 
     num_slots: int
     num_cores: int
@@ -56,7 +56,7 @@ class InProcessOptions:
 
 
 class FirstBatches(_SingleProcessDataLoaderIter):
-    """Iterates over a map-style loader with num_workers=0, until it is known who shall."""
+    """Iterates over a map-style num_workers=0 loader until it is decided who makes its batches."""
 
     def __init__(self, loader: DataLoader[Any], options: InProcessOptions) -> None:
         super().__init__(loader)
@@ -82,7 +82,7 @@ class FirstBatches(_SingleProcessDataLoaderIter):
     # -- made here -----------------------------------------------------------------------------
 
     def _first(self) -> Any:
-        """The first batch and the first step also pay for what comes once, so neither is measured."""
+        """Make the first batch. It and the first step pay one-time costs: neither is measured."""
         batch = self._timed()
         self._decide(FirstBatches._after_first)
         return batch
@@ -108,7 +108,7 @@ class FirstBatches(_SingleProcessDataLoaderIter):
         return self._step(self)
 
     def _before_third(self) -> None:
-        """Look closer only if there would be something to gain at best."""
+        """Go on to the purity check only if there would be something to gain at best."""
         why = self._at_best().why_here()
         if why:
             self._stay(why, None if why == TOO_LITTLE else self._step_s)
@@ -116,8 +116,8 @@ class FirstBatches(_SingleProcessDataLoaderIter):
             self._look_closer()
 
     def _decide(self, what: Callable[["FirstBatches"], None]) -> None:
-        """Take a decision. What it raises is ours, and then torch makes the batches; only a signal
-        handler of the script's runs in it, and what that raises is the script's."""
+        """Take a decision. What it raises is stoker's error, and then torch makes the batches; only
+        a signal handler of the script's runs in it, and what that raises is the script's."""
         try:
             what(self)
         except Exception as error:
@@ -135,7 +135,7 @@ class FirstBatches(_SingleProcessDataLoaderIter):
         return is_short
 
     def _at_best(self) -> Evidence:
-        """The evidence as it would be if nothing moved or was drawn, and a look cost nothing."""
+        """Return the evidence as if nothing moved or was drawn, and a fingerprint cost nothing."""
         capacity = self._options.capacity
         return Evidence(
             fetch_s=self._fetch_s,
@@ -151,7 +151,7 @@ class FirstBatches(_SingleProcessDataLoaderIter):
         )
 
     def _look_closer(self) -> None:
-        """Become one that can look, and have others make batches."""
+        """Become an InProcessIterator, which checks purity and has others make batches."""
         from stoker.loaders.in_process.iterator import InProcessIterator
 
         self.__class__ = InProcessIterator  # of the same layout
@@ -174,7 +174,7 @@ class FirstBatches(_SingleProcessDataLoaderIter):
         return batch
 
     def _num_left(self) -> int:
-        """Batches after this one, if the loop takes as many as it did before."""
+        """Return how many batches follow this one, if the loop takes as many as it did before."""
         num_made = self._num_yielded + 1
         usual = self._options.usual
         at_most = usual.num_taken if usual else 1 << 30
@@ -184,7 +184,7 @@ class FirstBatches(_SingleProcessDataLoaderIter):
             return at_most - num_made
 
     def _stay(self, why: str, step_s: float | None) -> None:
-        """Go on as torch from here. Tells what workers would gain, if that was measured."""
+        """Go on as torch from here. Reports what workers would gain, if that was measured."""
         slots = self._options.num_slots
         gains = None if step_s is None else gain(self._fetch_s, step_s, slots, slots)
         self._options.tell(Decision(why, gains))

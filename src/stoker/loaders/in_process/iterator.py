@@ -1,15 +1,15 @@
-"""A loader without workers: its batches are made ahead in other processes, where nobody can tell.
+"""Makes a `num_workers=0` loader's batches ahead in other processes, if the script cannot tell.
 
     FIRST   two batches are made here, as by torch, and tell whether there is anything to gain
             (first.py)
-    LOOK    the next is made here too, between two looks at everything that it may depend on; an
-            epoch after one that others made begins with this, while processes make the same
-    AHEAD   processes make the batches; the same look before each is handed out
+    LOOK    the next is made here too, between two fingerprints of everything that it may depend on;
+            an epoch after one that others made begins with this, while processes make the same
+    AHEAD   processes make the batches; a fingerprint is taken before each is handed out
     HERE    what was drawn for them is made here, and then this is torch's own iterator
 
 Batches that draw from the three global generators are made in one process, each from where the
 one before left them: a guess, which holds if the training loop draws nothing in between. It is
-compared before the batch is handed out; a batch of a wrong guess is thrown away and made here.
+checked before the batch is handed out; a batch of a wrong guess is thrown away and made here.
 
 Promise: batches, generators and errors are those of `_SingleProcessDataLoaderIter`
 (torch/utils/data/dataloader.py, 2.13). Owner: the thread that iterates.
@@ -53,7 +53,7 @@ MAX_WRONG, RIGHT_PER_WRONG = 2, 16
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """took_s: of this thread's CPU; seen: a digest; why_not: why there is none, or ""."""
+    """A fingerprint. took_s: CPU time of this thread; seen: its bytes; why_not: why none, or ""."""
 
     took_s: float
     seen: bytes
@@ -61,10 +61,10 @@ class _Look:
 
 
 class InProcessIterator(FirstBatches):
-    """One whose batches others may make."""
+    """Iterates over a `num_workers=0` loader whose batches others may make."""
 
     def begin(self) -> None:
-        """In place of __init__: a FirstBatches has become one of these."""
+        """Set up in place of __init__: a FirstBatches has become one of these."""
         self._job = Job(
             dataset_kind=self._dataset_kind,
             dataset=self._dataset,
@@ -104,7 +104,7 @@ class InProcessIterator(FirstBatches):
     # -- before: made here, with a look ------------------------------------------------------
 
     def _look(self) -> Any:
-        """Make one batch here, see what it needs and leaves, and decide.
+        """Make one batch here between two fingerprints, and decide who makes the others.
 
         In a later epoch processes begin with it as well, if what is known by now lets them.
         """
@@ -156,7 +156,7 @@ class InProcessIterator(FirstBatches):
         )
 
     def _surprise(self, batch: Any) -> str:
-        """Why others may not make the batches although the evidence is good, or ""."""
+        """Return why others may not make the batches although the evidence is good, or ""."""
         self._digest = self._digest_of(batch)
         if not self._digest:
             return "its batches cannot be compared"
@@ -165,7 +165,7 @@ class InProcessIterator(FirstBatches):
         return ""
 
     def _give_back(self, error: BaseException) -> None:
-        """The batch that processes may be at already is not there: the loop goes on as torch's."""
+        """Go on as torch: making the batch, which processes may be at already, raised `error`."""
         if self._driver is None:
             return
         if isinstance(error, Exception):
@@ -183,7 +183,7 @@ class InProcessIterator(FirstBatches):
         return _Look(thread_cpu_s() - began_s, seen, why_not)
 
     def _digest_of(self, batch: Any) -> str:
-        """Empty where a batch has none: it holds something that cannot be pickled."""
+        """Return a batch's digest; empty if it holds something that cannot be pickled."""
         try:
             return self._options.digest(batch)
         except Exception:
@@ -194,7 +194,7 @@ class InProcessIterator(FirstBatches):
     def _begin(self, index: Any, generators: bytes, num_workers: int) -> str:
         """Have processes make a batch that is made here as well, and those that follow it.
 
-        Returns why there are none, or "": the script, which asked for none, goes on.
+        Returns why there are no processes, or "": the script, which asked for none, goes on.
         """
         if orphans.come_here():
             return "in PID 1 and in a subreaper os.wait() would see the processes that help"
@@ -227,7 +227,7 @@ class InProcessIterator(FirstBatches):
         self._driver.draw((index, generators, must_audit))
 
     def _fill(self, generators: bytes | None = None) -> None:
-        """Draw index lists and send them. generators: for the first, where a guess begins anew."""
+        """Draw index lists and send them. generators: for the first, if a guess begins anew."""
         assert self._driver is not None
         while self._state.wants_index:
             try:
@@ -239,7 +239,7 @@ class InProcessIterator(FirstBatches):
             generators = None
 
     def _after_audit(self) -> Any:
-        """Go on only if a process has made the same of what was made here already."""
+        """Go on only if a process has made the same batch as was made here already."""
         made = self._taken()
         if made is not None and (
             self._digest_of(made[0]) != self._digest
@@ -277,7 +277,7 @@ class InProcessIterator(FirstBatches):
         return self._pinned(batch)
 
     def _audited(self, index: Any, batch: Any, generators: bytes | None) -> Any:
-        """Make it here as well, and go on ahead only if it is the same."""
+        """Make a batch here as well, and go on ahead only if it is the same."""
         own = self._dataset_fetcher.fetch(index)
         own_generators = save_generators()
         expected = self._generators if generators is None else generators
@@ -295,14 +295,14 @@ class InProcessIterator(FirstBatches):
         return look.why_not or ("the training loop changes its state" if has_moved else "")
 
     def _why_no_room(self) -> str:
-        """Looked at now and then, and before memory runs out: there is always room for a copy."""
+        """Return why memory is short, or "". Checked now and then, while a copy still fits."""
         if now_s() - self._memory_seen_s < LOOK_AT_MEMORY_EVERY_S:
             return ""
         self._memory_seen_s = now_s()
         return why_no_second_copy()
 
     def _guessed_wrong(self) -> Any:
-        """The loop has drawn: make this batch here, and guess anew from there."""
+        """Make this batch here, since the loop has drawn, and guess anew from there."""
         assert self._driver is not None
         self._num_wrong += 1
         if self._num_wrong > MAX_WRONG + self._num_right // RIGHT_PER_WRONG:
@@ -317,7 +317,7 @@ class InProcessIterator(FirstBatches):
         return batch
 
     def _taken(self) -> Any | None:
-        """(batch, generators or None) of the next task; None where the processes gave it up."""
+        """Return (batch, generators or None) of the next task; None if the processes gave it up."""
         assert self._driver is not None
         patience_s = PATIENCE_S + PATIENCE_FACTOR * self._fetch_s
         made = self._driver.wait_next(Deadline(patience_s))
@@ -333,7 +333,7 @@ class InProcessIterator(FirstBatches):
         return made
 
     def _leave(self, why: str) -> None:
-        """The processes are of no more use. What they were to make is made here."""
+        """End the processes; what they were to make is made here."""
         self._close(0.0)
         self._stay(why, None if why == TOO_LITTLE else self._step_s)
 
@@ -346,7 +346,7 @@ class InProcessIterator(FirstBatches):
 
 
 def _processes(num: int) -> list[Any]:
-    """Processes that take themselves for the training process.
+    """Return processes that take themselves for the training process.
 
     torch makes none here: the numbers in the names of those that the script makes stay.
     """

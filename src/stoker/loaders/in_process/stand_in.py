@@ -1,11 +1,11 @@
-"""A process that makes batches of a loader without workers, as the trainer would have made them.
+"""Makes a `num_workers=0` loader's batches in another process, as the trainer would have.
 
-It shows no worker info and no seeds: `get_worker_info()` is None, and the generators are those
-that the trainer names. Where a batch is looked at (`must_audit`) it is made twice.
+The process shows no worker info and no seeds: `get_worker_info()` is None, and the generators
+are those that the trainer names. A batch that is to be audited (`must_audit`) is made twice.
 
-Promise: a batch is sent only if nobody can tell that the trainer did not make it: it left no
-trace, in this process or outside (fingerprint/), and nothing of it is anybody else's. Else the task is
-refused, with the reason, and the trainer makes the batch itself.
+Promise: a batch is sent only if the script cannot tell that the trainer did not make it: it left no
+trace, in this process or outside (fingerprint/), and shares no memory with anything. Else the task
+is refused, with the reason, and the trainer makes the batch itself.
 Owner: the process's main thread.
 """
 
@@ -40,7 +40,7 @@ _IMMUTABLE = (
 
 
 class Request(NamedTuple):
-    """What a task's body says."""
+    """The decoded body of a task."""
 
     indices: Any
     generators: bytes | None  # to begin with; None: as the task before left them
@@ -48,12 +48,12 @@ class Request(NamedTuple):
 
 
 def watch_all(job: Job, deadline: Deadline) -> bytes:
-    """Fingerprint of all that a batch may depend on. Raises Unwatchable."""
+    """Return the fingerprint of all that a batch may depend on. Raises Unwatchable."""
     return fingerprint(job.reachable(), deadline, BANNED)
 
 
 class StandIn(Worker):
-    """Serves Requests."""
+    """A worker that serves Requests."""
 
     def set_up(self, early: Early | None = None) -> None:
         self._outside = Outside()
@@ -91,7 +91,7 @@ class StandIn(Worker):
             self._answer(header.task_id, 0, (batch, told), None, free=True)
 
     def _why_not(self, batch: Any) -> str:
-        """Why nobody may have this batch, in words; empty: it left no trace."""
+        """Return why the script may not have this batch, in words; empty: it left no trace."""
         trace = self._outside.traces()
         if isinstance(batch, ExceptionWrapper):
             return f"it raises {batch.exc_type.__name__}"
@@ -113,7 +113,7 @@ def _why_not_twice(batch: Any, again: Any) -> str:
 
 
 def _addresses(value: Any) -> Iterator[int]:
-    """Where the parts of a batch lie that somebody could change."""
+    """Iterate over the addresses of a batch's mutable parts."""
     if isinstance(value, torch.Tensor):
         if value.layout is torch.strided and value.untyped_storage().nbytes():
             yield value.untyped_storage().data_ptr()

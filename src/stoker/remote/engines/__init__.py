@@ -1,1 +1,1 @@
-"""Where hosts come from: Ray, or plain processes."""
+"""Starts hosts: on Ray, or as plain processes."""

@@ -1,4 +1,4 @@
-"""What the receiver asks of whoever has machines: which hosts run, and where they can reach it.
+"""Defines the protocol `Engine`, which runs hosts on a cluster's machines for the receiver.
 
 One contract suite (tests/contract/) runs on every implementation.
 """
@@ -8,17 +8,17 @@ from typing import Any, Protocol
 
 
 class Engine(Protocol):
-    """Starts hosts (remote/host/host.py) on a cluster's machines, and again where they end.
+    """Starts hosts (remote/host/host.py) on a cluster's machines, and restarts those that end.
 
     settings: `cluster`; `workers`: None, for a host on every CPU there is, `N`, or `MIN:MAX`;
-    `host`, if it is there: what Python runs as a host.
+    `host`, if given: what Python runs as a host.
     Owner: one thread, but for `want`; every call may wait, but for `want`. Whatever it started
     ends when this process does.
     """
 
     def address_of_trainer(self) -> str:
-        """Of the interface by which the cluster reaches this machine. Raises where there is no
-        cluster."""
+        """Return the address of the interface by which the cluster reaches this machine. Raises if
+        there is no cluster."""
 
     def run(
         self, way: dict[str, Any], tell: Callable[[str], None], dismiss: Callable[[str], None]
@@ -26,9 +26,9 @@ class Engine(Protocol):
         """Keep hosts running, each told `way` with its name and node. Never returns, nor raises.
 
         Names are unique among the hosts that live; one that is started again may keep its own.
-        A host that ends without being told to is started again, ever later while it does not
-        live. To be told is that its stdin ends: it leaves with code 0, or is killed. Its code is
-        UNREACHABLE (hosts.py) where nobody answers at `way`.
+        A host that ends without being told to is restarted, with backoff if it ends early.
+        It is told by the end of its stdin: then it leaves with code 0, or is killed. Its code is
+        UNREACHABLE (hosts.py) if nothing answers at `way`.
         tell: called with what the user should know, one line each;
         dismiss: called with the name of a host just before it is ended because fewer are wanted;
         no other host is given that name.
@@ -38,20 +38,20 @@ class Engine(Protocol):
         """
 
     def want(self, num_hosts: int) -> None:
-        """From now on so many, within `MIN:MAX`; where the setting is another this does nothing.
+        """Set how many hosts to run, within `MIN:MAX`; if the setting is another this does nothing.
 
-        From any thread, also before `run`. Never waits: hosts come when there is room for them.
-        Until the first call MIN run, and at least 1.
+        Called from any thread, also before `run`. Never waits: hosts come when there is room for
+        them. Until the first call MIN run, and at least 1.
         """
 
     def publish(self, stats: dict[str, Any]) -> None:
-        """What `stoker status` shows of this run from now on. From any thread; never waits."""
+        """Set what `stoker status` shows of this run. From any thread; never waits."""
 
 
 def make_engine(
     settings: dict[str, Any], tell: Callable[[str], None] = lambda text: None
 ) -> Engine:
-    """The engine that `--cluster` names. tell: see `Engine.run`; here, before anything travels."""
+    """Make the engine that `--cluster` names. tell: as in `Engine.run`, but before code is sent."""
     if settings["cluster"].startswith("processes:"):
         from stoker.remote.engines.processes import Processes
 

@@ -1,6 +1,6 @@
-"""How many hosts an engine runs, which it gives back, and when it starts one again.
+"""Decides how many hosts an engine runs, which it gives back, and when it restarts one.
 
-Pure: standard library only; times are given.
+Pure: standard library only; times are arguments.
 """
 
 from collections import Counter
@@ -16,12 +16,12 @@ UNREACHABLE = 69  # a host's exit code: nobody answers where it was told to dial
 
 @dataclass(slots=True)
 class Backoff:
-    """Of one host: how long its next start waits. One that ends at once is started ever less often."""
+    """Backoff between one host's starts: one that ends at once is started ever less often."""
 
     _next_s: float = AGAIN_S
 
     def ended(self, lived_s: float, was_killed: bool = False) -> float:
-        """Seconds to wait, after a life of so many. was_killed: by a signal, or with its machine."""
+        """Return seconds until the next start. was_killed: by a signal, or with its machine."""
         if lived_s >= (KILLED_SETTLED_S if was_killed else SETTLED_S):
             self._next_s = AGAIN_S
         wait_s = self._next_s
@@ -31,14 +31,14 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the setting `workers` allows. most=None: as many as there are CPUs."""
+    """Limits on the number of hosts, by the setting `workers`. most=None: the number of CPUs."""
 
     least: int
     most: int | None
 
     @classmethod
     def of(cls, workers: str | None) -> "Bounds":
-        """workers: None, `N` or `MIN:MAX`."""
+        """Parse the setting `workers`: None, `N` or `MIN:MAX`."""
         if workers is None:
             return cls(0, None)
         least, _, most = workers.rpartition(":")
@@ -46,20 +46,20 @@ class Bounds:
 
     @property
     def first(self) -> int | None:
-        """Hosts before anybody has said how many are wanted; None: as many as there are CPUs."""
+        """Hosts until the trainer has said how many it wants; None: as many as there are CPUs."""
         return None if self.most is None else max(1, self.least)
 
     def clamp(self, num_wanted: int) -> int | None:
-        """Hosts to run where so many are wanted: only MIN:MAX moves."""
+        """Return the hosts to run if so many are wanted: only `MIN:MAX` follows that."""
         return None if self.most is None else max(self.least, min(num_wanted, self.most))
 
 
 def to_give_back(node_of: Mapping[int, str | None], num_hosts: int) -> list[int]:
-    """Which hosts to end so that num_hosts are left, in this order.
+    """Choose the hosts to end so that num_hosts are left, in this order.
 
-    First those that wait for a place, then whole nodes, the one with the fewest first, since an
-    autoscaler takes back only nodes that are idle; of alike ones the newer.
-    node_of: by number, the newer the larger; None: it has no place yet.
+    First those that no node has room for yet, then whole nodes, the one with the fewest first, as
+    an autoscaler takes back only nodes that are idle; of alike ones the newer.
+    node_of: by number, the newer the larger; None: it has no node yet.
     """
     num_on = Counter(node for node in node_of.values() if node is not None)
     newest = {node: max(n for n, at in node_of.items() if at == node) for node in num_on}
@@ -74,7 +74,7 @@ def to_give_back(node_of: Mapping[int, str | None], num_hosts: int) -> list[int]
 def missing(
     cpus: Mapping[str, int], node_of: Mapping[int, str | None], num_hosts: int | None
 ) -> list[str | None]:
-    """Hosts to start, each with its node; None: wherever there is room, now or later.
+    """List the hosts to start, each as its node; None: wherever there is room, now or later.
 
     num_hosts=None: one for every CPU of each node.
     """
@@ -85,7 +85,7 @@ def missing(
 
 
 def beyond(cpus: Mapping[str, int], node_of: Mapping[int, str | None]) -> list[int]:
-    """Hosts to end of each node that has more than it may, the newest first."""
+    """List the hosts to end on each node that has more than it may, the newest first."""
     over = []
     for node in sorted(cpus):
         numbers = sorted((n for n, at in node_of.items() if at == node), reverse=True)
@@ -95,7 +95,7 @@ def beyond(cpus: Mapping[str, int], node_of: Mapping[int, str | None]) -> list[i
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a run says to the others of its cluster. num_wanted: hosts; None: every CPU there is;
+    """The CPUs that a run claims of its cluster. num_wanted: hosts; None: every CPU there is;
     num_running: hosts that it has; barred: ids of nodes that it does not use: its trainer's own."""
 
     num_wanted: int | None
@@ -104,10 +104,10 @@ class Claim:
 
 
 def shares(cpus: Mapping[str, int], claims: Mapping[str, Claim]) -> dict[str, Counter[str]]:
-    """Whose each CPU is: for each run how many of each node. All runs come to the same.
+    """Divide the CPUs among runs: for each, how many of each node. All runs compute the same.
 
-    Each in turn goes to the run that has fewest and wants more: none has less than another but by
-    its own wish, or because it may not use what is left.
+    Each CPU goes to the run that has fewest and wants more: a run has fewer than another only if it
+    wants no more, or may not use what is left.
     cpus: by id of the node.
     """
     given: dict[str, Counter[str]] = {run: Counter() for run in sorted(claims)}
@@ -125,9 +125,8 @@ def shares(cpus: Mapping[str, int], claims: Mapping[str, Claim]) -> dict[str, Co
 
 
 def cpus_of(run: str, cpus: Mapping[str, int], claims: Mapping[str, Claim]) -> Mapping[str, int]:
-    """The CPUs that a run may use now, by node: all, but no more than its share while another has
-    fewer hosts than its own share, or if it would take all that there are.
-    """
+    """Return the CPUs that a run may use now, by node: all, but no more than its share while
+    another has fewer hosts than its own share, or if the run wants all that there are."""
     given = shares(cpus, claims)
     others = [other for other in claims if other != run]
     is_crowded = any(claims[other].num_running < given[other].total() for other in others)

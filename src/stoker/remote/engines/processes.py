@@ -1,4 +1,4 @@
-"""Workers of a cluster as plain processes of this machine: to try one without having one.
+"""Runs hosts as plain processes of this machine, to try `--cluster` without a cluster.
 
 Promise: as `Engine`. Owner: the engine's thread; shared: `_num_wanted`, a word, and the eventfd
 that tells of it.
@@ -25,7 +25,7 @@ HOST = ("-P", "-m", "stoker.remote.host.host")  # -P: what lies in its working f
 
 @dataclass(slots=True)
 class _Place:
-    """One host's. process: None between its end and its next start, which is at `due_s`."""
+    """State of one host. process: None between its end and its next start, which is at `due_s`."""
 
     backoff: Backoff = field(default_factory=Backoff)
     process: "subprocess.Popen[bytes] | None" = None
@@ -34,7 +34,7 @@ class _Place:
 
 
 class Processes:
-    """settings: `cluster` is `processes:N`; the rest as `Engine`. No more than N run."""
+    """Engine of plain processes, at most N. settings: `cluster` is `processes:N`; see `Engine`."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._host = settings.get("host", HOST)
@@ -58,7 +58,7 @@ class Processes:
         os.eventfd_write(self._wake_fd, 1)
 
     def publish(self, stats: dict[str, Any]) -> None:
-        """Nobody asks: there is no cluster."""
+        """Do nothing: there is no cluster that could be asked."""
 
     def run(
         self, way: dict[str, Any], tell: Callable[[str], None], dismiss: Callable[[str], None]
@@ -89,7 +89,7 @@ class Processes:
                 process.kill()
 
     def _start(self, way: dict[str, Any], tell: Callable[[str], None]) -> None:
-        """What is missing and due. Where the system refuses it is tried again."""
+        """Start hosts that are missing and due; later again if the system refuses."""
         while len(self._places) < self._num_hosts():
             self._places[next(self._numbers)] = _Place()
         for number, place in self._places.items():
@@ -133,7 +133,7 @@ class Processes:
         place.due_s = now + place.backoff.ended(now - place.started_s, was_killed)
 
     def _wait_ms(self) -> int | None:
-        """Until the next host is due, or one that should have left has not; None: for ever."""
+        """Return time until a host is due, or a leaving one is to be killed; None: for ever."""
         now = now_s()
         waits_s = [p.due_s - now for p in self._places.values() if p.process is None]
         waits_s += [deadline.left_s() or 0.0 for _, deadline in self._leaving.values()]
@@ -147,12 +147,12 @@ def _name(number: int) -> str:
 def start_host(
     way: dict[str, Any], host: Sequence[str] = HOST, code: str | None = None
 ) -> "subprocess.Popen[bytes]":
-    """A host: one worker's process. It ends with its stdin, which whoever starts it holds open.
+    """Start a host process. It ends when its stdin does, which the caller holds open.
 
     code: a folder with the script's own modules. Jobs see it, the host itself does not, whatever
     names they have.
-    Raises OSError. is_bound: even where it is stopped then, and so cannot see it; for this thread
-    is the last.
+    Raises OSError. is_bound, in `way`: the host ends with this thread, which must be the last, even
+    if it is stopped then, and so cannot see its stdin end.
     """
     process = subprocess.Popen(
         [sys.executable, *host],

@@ -1,8 +1,8 @@
-"""Hosts as Ray actors, of one CPU each, on the cluster's nodes but the trainer's own.
+"""Runs hosts as Ray actors, of one CPU each, on the cluster's nodes except the trainer's own.
 
-The only import of ray. Membership, placement and shipping of the script's folder are Ray's; an actor
-keeps its host alive, and this file says how many actors there are. Those of `N` and `MIN:MAX` go
-wherever there is room: without any they wait at Ray, whose autoscaler sees them and brings nodes.
+The only import of ray. Ray does membership, placement and shipping of the script's folder; an actor
+keeps its host alive, and this file decides how many actors there are. With `N` or `MIN:MAX` they go
+wherever there is room: if there is none they wait at Ray, and its autoscaler adds nodes for them.
 Promise: as `Engine`. The actors are not detached: they end with this process, and their hosts
 with them. Owner: the engine's thread; shared: `_num_wanted`, a word, and the event that tells of it.
 """
@@ -47,17 +47,17 @@ _HEAD = "node:__internal_head__"  # a resource that Ray gives the head alone
 
 @ray.remote(num_cpus=1, max_restarts=0)
 class HostActor:
-    """Keeps one host alive: its node's slot is the trainer's while it is."""
+    """Keeps one host alive, and so holds one CPU of its node for the trainer."""
 
     def where(self) -> str:
-        """The id of its node."""
+        """Return the id of its node."""
         return str(ray.get_runtime_context().get_node_id())
 
     def keep(self, way: dict[str, Any], host: Sequence[str]) -> tuple[int, str]:
-        """Returns when the host was given back, or finds no trainer: with its code, and its node.
+        """Run the host until it is given back or finds no trainer; returns its exit code and node.
 
-        One that dies is started again. Not where the trainer is gone, for Ray, which should end
-        this actor then, may have lost its head.
+        A host that dies is restarted, but not if the trainer is gone: Ray, which should end this
+        actor then, may have lost its head.
         """
         node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         code = str(Path.cwd()) if way["ships_code"] else None
@@ -72,7 +72,7 @@ class HostActor:
 
 @ray.remote(num_cpus=0, max_restarts=-1)
 class RunActor:
-    """What one run says of itself, to the others and to `stoker status`."""
+    """Holds what one run tells of itself to the others and to `stoker status`."""
 
     def __init__(self) -> None:
         self._said: dict[str, Any] = {}
@@ -85,7 +85,7 @@ class RunActor:
 
 
 class _Runs:
-    """The runs of this cluster, as far as they have been heard. Owner: the engine's thread."""
+    """The cluster's runs, as far as they have answered. Owner: the engine's thread."""
 
     def __init__(self) -> None:
         self.name = f"run-{uuid.uuid4()}"
@@ -94,8 +94,8 @@ class _Runs:
         self._asked: dict[str, Any] = {}  # answers that have not come
 
     def say(self, said: dict[str, Any], head: str) -> None:
-        """head: the node of this run's own actor. Ray's autoscaler counts no node with an actor as
-        idle, so that on any other it would keep one that the run has given back."""
+        """Publish what this run says, in an actor on `head`. Ray's autoscaler takes no node with an
+        actor as idle, so that on any other it would keep a node that the run has given back."""
         if self._actor is None:
             named = {"name": self.name, "namespace": NAMESPACE}
             options = RunActor.options(**named, **_on(head))  # type: ignore[attr-defined]
@@ -103,7 +103,7 @@ class _Runs:
         self._actor.say.remote(said)
 
     def hear(self) -> None:
-        """Take in what has come, and ask again. Never waits for another run."""
+        """Take in the answers that have come, and ask again. Never waits for another run."""
         done = set()
         if self._asked:
             refs = list(self._asked.values())
@@ -129,7 +129,7 @@ def _runs() -> list[str]:
 
 
 def look_at(address: str, timeout_s: float) -> dict[str, Any]:
-    """A cluster's nodes and the runs on it, for `stoker status`. Raises ConnectionError and Ray's own.
+    """Query a cluster's nodes and runs, for `stoker status`. Raises ConnectionError and Ray's own.
 
     Returns nodes: list of `node`, `id`, `cpus`, `alive`; runs: what each says of itself.
     """
@@ -159,10 +159,10 @@ def look_at(address: str, timeout_s: float) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Place:
-    """One host's. node: the only one that it may be on; None: any.
+    """State of one host. node: the only one that it may be on; None: any.
 
-    actor: None between its end and the next one's start, which is at `due_s`; where, kept: of its
-    methods; at: where it is, once it is known.
+    actor: None between its end and the next one's start, which is at `due_s`; where, kept: what its
+    methods will return; at: the id of its node, once it is known.
     """
 
     node: str | None
@@ -176,8 +176,8 @@ class _Place:
 
 
 class _Nodes(NamedTuple):
-    """cpus: by id, of those that hosts may use; ours: this machine's, whose cores are local; head:
-    the one that Ray's autoscaler never takes away."""
+    """The cluster's nodes. cpus: by id, of those that hosts may use; ours: this machine's, whose
+    cores are local; head: the one that Ray's autoscaler never takes away."""
 
     cpus: dict[str, int]
     ours: list[str]
@@ -185,8 +185,8 @@ class _Nodes(NamedTuple):
 
 
 class RayEngine:
-    """settings: `cluster` is `auto`, HOST:PORT or ray://HOST:PORT; `folder`, if any, is shipped; the
-    rest as `Engine`. Raises ConnectionError where nobody answers."""
+    """Engine on Ray. settings: `cluster` is `auto`, HOST:PORT or ray://HOST:PORT; `folder`, if any,
+    is shipped; the rest as `Engine`. Raises ConnectionError if nothing answers."""
 
     def __init__(self, settings: dict[str, Any], tell: Callable[[str], None]) -> None:
         self._host: Sequence[str] = settings.get("host", HOST)
@@ -250,7 +250,7 @@ class RayEngine:
             tell(f"{what}: {str(why).strip().partition(chr(10))[0]}")
 
     def _look(self, tell: Callable[[str], None]) -> None:
-        """Which actors have begun, and which have ended."""
+        """Poll which actors have begun, and which have ended."""
         living = [place for place in self._places.values() if place.actor is not None]
         refs = [ref for place in living for ref in (place.where, place.kept)]
         done = set(ray.wait(refs, num_returns=len(refs), timeout=0)[0]) if refs else set()
@@ -264,7 +264,7 @@ class RayEngine:
     def _tell_end(
         self, tell: Callable[[str], None], at: str | None, kept: Any, error: Exception | None
     ) -> None:
-        """What the user can do something about; the receiver tells of hosts that are lost."""
+        """Report an end that the user can do something about; the receiver reports lost hosts."""
         if error is None:
             code, node = kept
             if code == UNREACHABLE:
@@ -282,7 +282,7 @@ class RayEngine:
         place.actor = place.where = place.kept = place.at = None
 
     def _may_use(self, nodes: _Nodes) -> tuple[Mapping[str, int], int | None]:
-        """CPUs of each node, and hosts in all: what this run wants, unless that is another's."""
+        """Return CPUs of each node, and hosts in all: what this run wants and may have."""
         num_running = sum(place.at is not None for place in self._places.values())
         claim = Claim(self._num_wanted, num_running, tuple(nodes.ours))
         self._num_looks += 1
@@ -318,7 +318,7 @@ class RayEngine:
         cpus: Mapping[str, int],
         num_wanted: int | None,
     ) -> None:
-        """Actors for the places that are missing, and for those that are due again."""
+        """Start actors for the hosts that are missing, and for those that are due again."""
         for number, place in tuple(self._places.items()):
             if place.actor is None and place.node not in (None, *nodes.cpus):
                 del self._places[number]
@@ -336,7 +336,7 @@ class RayEngine:
                 place.started_s = now_s()
 
     def _nodes(self) -> _Nodes:
-        """Those that live."""
+        """List the cluster's living nodes."""
         client = self._address.startswith("ray://")
         own = self.address_of_trainer() if client else ray.get_runtime_context().get_node_id()
         cpus: dict[str, int] = {}
@@ -352,7 +352,7 @@ class RayEngine:
         return _Nodes(cpus, ours, head)
 
     def _code(self, folder: str | None, copies: str, tell: Callable[[str], None]) -> dict[str, Any]:
-        """Ray's runtime_env with copies of what may travel of this folder, which is told first."""
+        """Return Ray's runtime_env with copies of what may be sent; tell the user first."""
         if folder is None:
             return {}
         shipped = shipment(folder, os.path.expanduser("~"))  # noqa: PTH111  # which raises nothing
@@ -377,9 +377,9 @@ def _name(number: int) -> str:
 
 
 def _room(node: str | None, but: Sequence[str]) -> dict[str, Any]:
-    """Where Ray may put an actor: on this node; None: wherever there is room, but on those.
+    """Return Ray's options to put an actor on this node; None: where there is room, but on those.
 
-    Ray's autoscaler brings nodes for the latter alone.
+    Ray's autoscaler adds nodes for the latter alone.
     """
     if node is not None:
         return _on(node)
@@ -392,7 +392,7 @@ def _on(node: str) -> dict[str, Any]:
 
 
 def _outcome(ref: Any) -> tuple[Any, Exception | None]:
-    """Of a call that is done: what it returned, or why it did not."""
+    """Return what a finished call returned, and the error that it or Ray raised, if any."""
     try:
         return ray.get(ref), None
     except Exception as error:  # whatever it raised there, or Ray here

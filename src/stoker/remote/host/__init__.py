@@ -1,1 +1,1 @@
-"""The other machine's side: a process that runs workers for a trainer."""
+"""Implements the other machine's side: a host process, which runs workers for a trainer."""

@@ -1,9 +1,9 @@
-"""One CPU of a cluster: dials the trainer, runs chains' workers as it is told, and sends batches.
+"""Serves a trainer with one CPU of a cluster: dials it, runs workers as told, and sends batches.
 
     python -m stoker.remote.host.host          its Pass, and who it is, come on stdin as JSON
 
-Promise: it keeps nothing. When the trainer is gone or silent, or whoever started it is gone, its
-workers are killed and it ends, within LOST_S and the template's grace.
+Promise: it keeps nothing. If the trainer is gone or silent, or the engine that started it is gone,
+its workers are killed and it ends, within LOST_S and the template's grace.
 Owner: the one thread of the process.
 """
 
@@ -45,7 +45,7 @@ ROUND_NBYTES = 16 << 20
 
 
 class _Worker:
-    """One worker: its relay and job, the task that it has begun, and since when it is stopped."""
+    """A worker: its relay and job, the task that it has begun, and since when it is stopped."""
 
     def __init__(self, relay: HostRelay, job: int, marks: Marks) -> None:
         self.relay = relay
@@ -58,11 +58,11 @@ class _Worker:
 
 
 class _Leave(Exception):
-    """Whoever started this host is gone, or gives it back."""
+    """Raised if the engine that started this host is gone, or gives it back."""
 
 
 class Host:
-    """See the module. `serve` until the trainer is gone."""
+    """The host process: its link to the trainer, its job processes and its workers."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Host:
         os.register_at_fork(after_in_child=self._abandon)
 
     def _abandon(self) -> None:
-        """In a job's process: the trainer must see this host end even while that one lives."""
+        """Close the host's sockets in a job process: the trainer must see the host's own end."""
         self._link.close()
         self._node.abandon()
         for worker in self._workers.values():
@@ -106,9 +106,9 @@ class Host:
         os.close(null)
 
     def serve(self, parent: int) -> int:
-        """Until the trainer is gone, or told to leave. Returns the exit code: 0 where it was told.
+        """Serve until the trainer is gone, or `parent` ends. Returns the exit code: 0 if it did.
 
-        parent: file descriptor that ends with whoever started this host, or gives it back.
+        parent: file descriptor that ends with the engine of this host, or when that gives it back.
         """
         self._loop.add(self._link.fileno(), self._hear)
         self._loop.add(parent, self._leave)
@@ -118,7 +118,7 @@ class Host:
                 self._loop.wait(0 if self._has_unread else BEAT_S / 2)
                 if self._has_unread:  # TLS may hold it: nothing is left in the socket
                     self._hear()
-                self._look_around()
+                self._check_timeouts()
         except _Leave:
             return 0
         except ConnectionLost:
@@ -138,8 +138,8 @@ class Host:
         self._spoke_s = now_s()
         self._link.send(word, worker, head)
 
-    def _look_around(self) -> None:
-        """What nobody tells: the time, and workers that were stopped."""
+    def _check_timeouts(self) -> None:
+        """Check timeouts, and kill workers that stay stopped."""
         self._link.flush()
         reap()
         self._node.check_timeouts()
@@ -159,7 +159,7 @@ class Host:
     # -- what the trainer says -------------------------------------------------------------------
 
     def room(self, message: Message) -> list[memoryview]:
-        """Of the link: a part of a job. Raises Garbled."""
+        """Return the memory for a part of a job, for the link. Raises Garbled."""
         return [self._node.room(bytes(message.head).decode(), message.body_nbytes)]
 
     def _hear(self) -> None:
@@ -203,7 +203,7 @@ class Host:
         self._say(Word.CANNOT, number, why.encode())
 
     def _begin(self, number: int) -> None:
-        """All parts of a job are here."""
+        """Fork a job's process: all its parts are here."""
 
         def take() -> list[memoryview]:
             pieces = self._node.pieces(number)
@@ -226,7 +226,7 @@ class Host:
         )
 
     def _hear_printed(self, fd: int) -> None:
-        """What a job's processes have printed so far: no more than the pipe holds."""
+        """Forward what a job's processes have printed so far: no more than the pipe holds."""
         try:
             text = os.read(fd, TEXT_NBYTES)
         except BlockingIOError:
@@ -243,7 +243,7 @@ class Host:
         self._link.send(Word.TEXT, number, text, on_sent=on_sent)
 
     def _told(self, number: int) -> None:
-        """A job's process has unpacked it, or could not."""
+        """Tell the trainer that a job's process has unpacked it, or could not."""
         job_process = self._job_processes[number]
         self._loop.remove(job_process.fileno())
         why = job_process.wait_ready()
@@ -299,7 +299,7 @@ class Host:
             self._hear_template(worker.job)
 
     def _hear_template(self, job: int) -> None:
-        """Workers that have begun, how those ended whose sockets have, and the job's own end."""
+        """Tell the trainer which workers began, how others ended, and that the job did."""
         template = self._job_processes[job].template
         fd = template.fileno()
         is_gone = template.wait_gone(Deadline(0))

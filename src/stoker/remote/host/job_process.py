@@ -1,4 +1,4 @@
-"""A job on a worker's machine: unpacked once in a process that forks its workers.
+"""Unpacks a job on a worker's machine, once, in a process that forks the job's workers.
 
 Promise: each worker begins from the job as it was at iter(), as one on the trainer's machine does;
 whatever the job's code does, the host that serves it goes on.
@@ -39,7 +39,7 @@ class JobProcess:
     """The host's handle on one job. `fileno` is readable when there is news: see `wait_ready`."""
 
     def __init__(self, manifest: Manifest, take: Take, arena_nbytes: int) -> None:
-        """Fork the job's process, which begins to unpack. Raises OSError where it cannot fork."""
+        """Fork the job's process, which begins to unpack. Raises OSError if it cannot fork."""
         self._arena_nbytes = arena_nbytes
         self._news, theirs = socket.socketpair()
         pipes = {number: os.pipe() for number in (STDOUT, STDERR)}
@@ -78,7 +78,7 @@ class JobProcess:
         return self._news.fileno()
 
     def wait_ready(self) -> str:
-        """Empty once the job is unpacked; else why it cannot run here."""
+        """Return an empty text once the job is unpacked; else why it cannot run here."""
         said = b""
         while piece := self._news.recv(4096):
             said += piece
@@ -86,9 +86,9 @@ class JobProcess:
         return said.decode().removeprefix("ready") if said else "its process died while unpacking"
 
     def start(self, own: Slot, slot: Slot) -> tuple[Channel, Arena, Marks]:
-        """A worker, with its arena and the mark of the task that it is making.
+        """Start a worker; returns its channel, arena and mark of the task that it is making.
 
-        own: the template's name for it, for another of the same slot may still be ending.
+        own: the template's name for it, since another of the same slot may still be ending.
         """
         arena, marks = Arena(self._arena_nbytes, can_travel=True), Marks(1, can_travel=True)
         sock = self.template.start(own)
@@ -97,7 +97,7 @@ class JobProcess:
         return Channel(sock), arena, marks
 
     def close(self) -> None:
-        """End its workers at once: nobody waits for them any more."""
+        """End the job's workers at once, without grace."""
         is_unpacking = self._news.fileno() >= 0
         self._news.close()
         self.template.close(0.0)
@@ -106,7 +106,7 @@ class JobProcess:
 
 
 def _unpacked(manifest: Manifest, take: Take, news: socket.socket) -> Job:
-    """Say what came of it, and go where nothing did. Strangers' code runs here: their __setstate__."""
+    """Unpack a job and report the outcome; exit if it failed. Runs user code: `__setstate__`."""
     try:
         job = replace(unpack(manifest, _verified(manifest, take())), tells_shapes=True)
         news.sendall(b"ready")
@@ -122,8 +122,8 @@ def _unpacked(manifest: Manifest, take: Take, news: socket.socket) -> Job:
 
 
 def _print_to(fds: dict[int, int]) -> None:
-    """From here on what is printed is the script's. What its modules print when they are imported
-    is not: a fork would not have imported them again."""
+    """Send what is printed from here on to the script. What modules print when they are imported is
+    not sent: a fork would not have imported them again."""
     for number, fd in fds.items():
         os.dup2(fd, number)
         os.close(fd)
@@ -132,7 +132,7 @@ def _print_to(fds: dict[int, int]) -> None:
 
 
 def _verified(manifest: Manifest, pieces: list[memoryview]) -> list[memoryview]:
-    """Whoever handed them on: they are what the trainer packed."""
+    """Check that parts, whoever handed them on, are what the trainer packed. Raises CannotGo."""
     for part, piece in zip(manifest.parts, pieces, strict=True):
         if xxhash.xxh3_128_hexdigest(piece) != part.digest:
             raise CannotGo("what came there is not what was sent: please report it")
@@ -147,7 +147,7 @@ def _leave(news: socket.socket, why: str) -> NoReturn:
 
 
 def _received(sock: socket.socket, nbytes: int) -> tuple[Slot, Arena, Marks]:
-    """A worker's slot, arena and mark."""
+    """Receive a worker's slot, arena and mark."""
     sock.setblocking(True)
     data, fds, _, _ = socket.recv_fds(sock, _SLOT.size, 2, socket.MSG_CMSG_CLOEXEC)
     if not fds:
@@ -158,7 +158,7 @@ def _received(sock: socket.socket, nbytes: int) -> tuple[Slot, Arena, Marks]:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process was stopped (SIGSTOP): it would never answer. Source: proc(5), stat."""
+    """Whether a process is stopped (SIGSTOP): it would never answer. Source: proc(5), stat."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
         return stat.rpartition(")")[2].split()[0] in "Tt"

@@ -1,12 +1,12 @@
-"""The hosts of one run on one machine, among whom a part of a job travels and lies in memory once.
+"""Shares parts of jobs among a run's hosts on one machine, which receives and holds each once.
 
     trainer --part--> keeper --bundle, a descriptor--> follower
                         <------- wants a job ---------
 
-Whoever binds a name that only holders of the run's token can know is the keeper: it asks the
-trainer for parts, and hands sealed bundles on. All others follow it.
-Promise: a keeper that dies is replaced at once, one that is silent for SILENT_S, stopped or cut off,
-is left for another; where nobody can be found a host asks the trainer itself.
+The host that binds a name, which only holders of the run's token can know, is the part keeper: it
+asks the trainer for parts, and hands sealed bundles on. All others follow it.
+Promise: a keeper that dies is replaced at once, one that is silent for SILENT_S, stopped or cut
+off, is left for another; if none can be found a host asks the trainer itself.
 Owner: the host's one thread.
 """
 
@@ -40,8 +40,8 @@ _CREDENTIALS = struct.Struct("iII")  # pid, uid, gid. Source: unix(7), SO_PEERCR
 
 
 class Needs(NamedTuple):
-    """What a node asks of its host. watch, unwatch: of a socket or descriptor; ask: the trainer for
-    parts; begin: a job, all of whose parts are here; refuse: one, with the reason."""
+    """A node's callbacks to its host. watch, unwatch: poll a descriptor, or not; ask: the trainer
+    for parts; begin: a job, all of whose parts are here; refuse: a job, with the reason."""
 
     watch: Callable[[int, Callable[[], None]], None]
     unwatch: Callable[[int], None]
@@ -51,7 +51,7 @@ class Needs(NamedTuple):
 
 
 class Node:
-    """This host's share: see the module. token: of the run; name: of the machine."""
+    """A host as part keeper or follower of others. token: of the run; name: of the machine."""
 
     def __init__(self, token: bytes, name: str, needs: Needs) -> None:
         self._token = token
@@ -74,12 +74,12 @@ class Node:
     # -- jobs --------------------------------------------------------------------------------------
 
     def add(self, number: int, manifest: Manifest) -> None:
-        """A job was announced: it begins, here, when all its parts are here."""
+        """Add a job that was announced: it begins, here, once all its parts are here."""
         self._jobs[number] = manifest
         self._seek(number)
 
     def forget(self, number: int) -> None:
-        """It has ended. What its parts take is free, but for what may be wanted again."""
+        """Drop a job that has ended, and free its parts but for what may be wanted again."""
         if self._jobs.pop(number, None) is None:
             return
         self._begun.discard(number)
@@ -93,9 +93,9 @@ class Node:
             self._seek(other)
 
     def pieces(self, number: int) -> list[memoryview]:
-        """The parts of a job that has begun, in the manifest's order: this process's own copies.
+        """Map the parts of a job that has begun, in the manifest's order, as private copies.
 
-        Equal ones are memory of their own each: the job may write to one of them. Raises OSError.
+        Equal parts have memory of their own each: the job may write to one of them. Raises OSError.
         """
         digests = [part.digest for part in self._jobs[number].parts]
         return [next(b for b in self._held if digest in b).map(digest) for digest in digests]
@@ -105,7 +105,7 @@ class Node:
         return [digest for digest in digests if not any(digest in b for b in self._held)]
 
     def _seek(self, number: int) -> None:
-        """What is next for a job: it begins, the keeper is asked for it, or the trainer is."""
+        """Take a job's next step: begin it, ask the part keeper for it, or ask the trainer."""
         if number in self._begun or number in self._refused:
             return
         missing = self._missing(number)
@@ -146,7 +146,7 @@ class Node:
         self._needs.ask(number, wanted)
 
     def _why_too_large(self, number: int, nbytes: int) -> str:
-        """Empty where it is not. The stream becomes objects, in a process of every host's."""
+        """Say why a job is too large; empty if not. Its stream becomes objects at every host."""
         needed = nbytes + self._jobs[number].parts[0].nbytes * (1 + len(self._followers))
         if needed > JOB_FRAC * available_nbytes():
             self._let_go(0)
@@ -165,14 +165,14 @@ class Node:
         self._give(number)
 
     def room(self, digest: str, nbytes: int) -> memoryview:
-        """Of a part that comes. Raises Garbled where it was not asked for."""
+        """Return the memory for a part that comes. Raises Garbled if it was not asked for."""
         for coming in self._coming:
             if digest in coming and (view := coming.room(digest, nbytes)) is not None:
                 return view
         raise Garbled("a part that nobody asked for")
 
     def took(self, digest: str) -> None:
-        """A part has come, and its checksum was right."""
+        """Take a part that has come, and whose checksum was right."""
         coming = next(coming for coming in self._coming if digest in coming)
         coming.took(digest)
         if coming.is_whole:
@@ -182,7 +182,7 @@ class Node:
                 self._seek(number)
 
     def _let_go(self, kept_nbytes: int) -> None:
-        """Of bundles of no job that lives, all but so many bytes, the longest unused first."""
+        """Close bundles that no job uses, the longest unused first, all but so many bytes."""
         used = {part.digest for manifest in self._jobs.values() for part in manifest.parts}
         spare = [bundle for bundle in self._held if bundle.digests.isdisjoint(used)]
         while spare and sum(bundle.nbytes for bundle in spare) > kept_nbytes:
@@ -197,7 +197,7 @@ class Node:
         return b"\0stoker-" + hmac.new(self._token, text, hashlib.sha256).hexdigest()[:32].encode()
 
     def _meet(self) -> None:
-        """Be the keeper, or find it; else look again in a moment."""
+        """Become the part keeper, or connect to it; else try again in a moment."""
         self._is_seeking = False
         if self._generation == MAX_GENERATIONS:
             return
@@ -223,7 +223,7 @@ class Node:
         self._needs.watch(sock.fileno(), self._hear_keeper)
 
     def check_timeouts(self) -> None:
-        """What nobody tells: the time."""
+        """Check timeouts: look again for a part keeper, leave a silent one, send heartbeats."""
         now = now_s()
         if self._is_seeking:
             self._meet()
@@ -255,7 +255,7 @@ class Node:
     # -- as a follower ---------------------------------------------------------------------------------
 
     def _hear_keeper(self) -> None:
-        """Raises nothing: whatever is wrong with a keeper, there is another."""
+        """Read the part keeper's messages. Raises nothing: a faulty one is left for another."""
         keeper = self._keeper
         while keeper is not None and keeper is self._keeper:
             try:
@@ -321,7 +321,7 @@ class Node:
         self._give(number)
 
     def _give(self, number: int) -> None:
-        """What there is for those who wait for a job."""
+        """Send followers that wait for a job its bundles, or why it is refused."""
         if number in self._refused:
             for fd in self._waiting.pop(number, ()):
                 self._say(self._followers[fd], {"job": number, "cannot": self._refused[number]})
@@ -355,13 +355,13 @@ class Node:
     # -- in a job's process ------------------------------------------------------------------------------
 
     def abandon(self) -> None:
-        """In a forked child: the other hosts must see this one end even while the child lives."""
+        """Close the sockets in a forked child: the other hosts must see this host's own end."""
         for sock in (self._listening, self._keeper, *self._followers.values()):
             if sock is not None:
                 sock.close()
 
     def close(self) -> None:
-        """In a forked child, once it has its pieces: it keeps no other job's alive."""
+        """Close all bundles in a forked child that has its pieces, so that it keeps none alive."""
         for bundle in self._held:
             with contextlib.suppress(OSError):
                 bundle.close()
@@ -370,7 +370,7 @@ class Node:
 
 
 def _receive(sock: socket.socket) -> tuple[dict[str, Any], int | None]:
-    """Raises EOFError, BlockingIOError, OSError, ValueError."""
+    """Receive one message. Raises EOFError, BlockingIOError, OSError, ValueError."""
     try:
         data, fds, _, _ = socket.recv_fds(sock, MESSAGE_NBYTES, 1, socket.MSG_CMSG_CLOEXEC)
     except ConnectionError:  # it ended before it had read all

@@ -1,10 +1,10 @@
-"""Parts of jobs in the memory of one machine, in files without names.
+"""Holds parts of jobs in the memory of one machine, in unnamed files that its hosts share.
 
     part | part | ... | table | nbytes of the table        each part from a page's beginning
 
-Promise: a bundle is whole, and sealed before another process sees it: nobody can change it any
-more. Whoever maps a part has pages of his own where he writes to it. Memory is free again when the
-last process has let go of it, however that ends.
+Promise: a bundle is whole, and sealed before another process sees it, so that it cannot be changed
+any more. A process that writes to a mapped part gets pages of its own there. Memory is free again
+when the last process has closed it, or has ended in any way.
 """
 
 import ctypes
@@ -33,10 +33,10 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 def _map(fd: int, nbytes: int, flags: int, start: int = 0) -> int:
-    """Address of a file's bytes. Raises OSError.
+    """Map a file's bytes; returns their address. Raises OSError.
 
-    Not by Python's mmap: that keeps a descriptor, and with it the memory, in every process that is
-    forked; and whoever looks at an array of it takes it for a file that others may write to.
+    Does not use Python's mmap: that keeps a descriptor, and with it the memory, in every forked
+    process; and an array over it is taken for a view of a file that others may write to.
     """
     address = _libc.mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, start)
     if address == _FAILED:
@@ -49,9 +49,9 @@ def _view(address: int, nbytes: int) -> memoryview:
 
 
 class Bundle:
-    """Parts that have come. fd: becomes its own.
+    """A sealed file of parts that have come. fd: is owned from now on.
 
-    Raises ValueError where that is not a bundle, or one that somebody might change.
+    Raises ValueError if that is not a bundle, or one that could still be changed.
     """
 
     def __init__(self, fd: int) -> None:
@@ -71,7 +71,7 @@ class Bundle:
         return set(self._places)
 
     def map(self, digest: str) -> memoryview:
-        """A part, to be written to by this process alone; it stays until the process ends.
+        """Map a part, to be written to by this process alone; it stays until the process ends.
 
         Raises OSError.
         """
@@ -83,7 +83,7 @@ class Bundle:
 
 
 def _read_table(fd: int) -> dict[str, tuple[int, int]]:
-    """Start and nbytes of each part. Raises ValueError, OSError, struct.error."""
+    """Read start and nbytes of each part. Raises ValueError, OSError, struct.error."""
     if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & SEALS != SEALS:
         raise ValueError
     end = os.fstat(fd).st_size - _LENGTH.size
@@ -99,7 +99,7 @@ def _read_table(fd: int) -> dict[str, tuple[int, int]]:
 
 
 class Coming:
-    """A bundle on its way from the trainer, asked for under a job's number. Raises OSError."""
+    """A bundle that is being received, asked for under a job's number. Raises OSError."""
 
     def __init__(self, job: int, parts: Iterable[Part]) -> None:
         self.job = job
@@ -129,7 +129,7 @@ class Coming:
         return not self._missing
 
     def room(self, digest: str, nbytes: int) -> memoryview | None:
-        """Where a part goes; None: it is none of that length."""
+        """Return the memory for a part; None if it has not that length."""
         start, expected_nbytes = self._places[digest]
         return _view(self._address + start, nbytes) if nbytes == expected_nbytes else None
 
@@ -137,7 +137,7 @@ class Coming:
         self._missing.discard(digest)
 
     def seal(self) -> Bundle:
-        """Of one that is whole; nobody has a view of it any more."""
+        """Seal a bundle that is whole, and of which no view is left."""
         table = json.dumps([[d, nbytes, start] for d, (start, nbytes) in self._places.items()])
         _libc.munmap(self._address, self._end)
         os.pwrite(self._fd, table.encode() + _LENGTH.pack(len(table.encode())), self._end)
@@ -149,5 +149,5 @@ class Coming:
         os.close(self._fd)
 
     def abandon(self) -> None:
-        """In a forked child, which has the descriptor and not the mapping."""
+        """Close the descriptor in a forked child, which does not have the mapping."""
         os.close(self._fd)

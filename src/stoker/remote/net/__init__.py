@@ -1,1 +1,1 @@
-"""What travels between machines, and how: links, jobs, batches."""
+"""Connects machines: how messages, jobs and batches are sent between them."""

@@ -1,7 +1,7 @@
-"""Who may speak on the plane: a token that both sides prove, and what must be alike.
+"""Authenticates trainer and host by a token that both sides prove, and compares their versions.
 
 Promise: nothing that a stranger sends is unpickled or kept; before a peer has proved that it holds
-the token at most HELLO_LIMIT_NBYTES of it are read, as JSON, and only after the proof is checked.
+the token at most HELLO_LIMIT_NBYTES are read of it, and are parsed, as JSON, only after the proof.
 
     trainer: version, nonce T
     worker:  nonce W, hello, HMAC(token, "worker", T, W, hello)
@@ -26,22 +26,22 @@ MAGIC = b"stoker"
 VERSION = 1  # of the handshake and of the frames after it
 TOKEN_NBYTES = NONCE_NBYTES = MAC_NBYTES = 32
 HELLO_LIMIT_NBYTES = 16 << 10
-AGAIN_S = 0.1  # a fifth of what a stranger's place is its own for (door.py)
+AGAIN_S = 0.1  # a fifth of what a stranger's place is its own for (listener.py)
 _GREETING = struct.Struct(f"<6sH{NONCE_NBYTES}s")
 _LENGTH = struct.Struct("<I")
 
 
 class Stranger(Exception):
-    """The other side did not prove that it belongs to this run, or is refused; says why."""
+    """Raised if a peer did not prove that it belongs to this run, or is refused; says why."""
 
 
 class TurnedAway(Stranger):
-    """It hung up before it had said a word: for now it has no place for anybody more."""
+    """Raised if the trainer hung up before its greeting: too many peers shake hands just now."""
 
 
 class Pass(NamedTuple):
-    """What a worker needs to dial the trainer. certificate: PEM, what TLS is pinned to; empty: no
-    TLS. Secret: it travels through the cluster's own, authenticated channels only."""
+    """All that a host needs to dial a trainer. certificate: PEM, pinned by TLS; empty: no TLS.
+    Secret: it is sent through the cluster's own, authenticated channels only."""
 
     address: str
     port: int
@@ -57,10 +57,10 @@ def make_token() -> bytes:
 
 
 def admit(sock: socket.socket, token: bytes, look: Any) -> dict[str, Any]:
-    """The trainer's side, on a blocking socket, whose timeout is for all of it. Returns the
-    worker's hello.
+    """Run the trainer's side of the handshake on a blocking socket, whose timeout is for all of it.
+    Returns the host's hello.
 
-    look(hello): why this worker is refused although it holds the token; empty: it is not.
+    look(hello): why this host is refused although it holds the token; empty: it is not.
     Raises Stranger; OSError, also on a timeout.
     """
     deadline = Deadline(sock.gettimeout())
@@ -82,7 +82,7 @@ def admit(sock: socket.socket, token: bytes, look: Any) -> dict[str, Any]:
 
 
 def introduce(sock: socket.socket, token: bytes, hello: dict[str, Any]) -> None:
-    """The worker's side, on a blocking socket, whose timeout is for all of it.
+    """Run the host's side of the handshake on a blocking socket, whose timeout is for all of it.
 
     Raises Stranger; OSError, also on a timeout.
     """
@@ -109,7 +109,7 @@ def introduce(sock: socket.socket, token: bytes, hello: dict[str, Any]) -> None:
 
 
 def _mac(token: bytes, *parts: bytes) -> bytes:
-    """Each part with its length before it: no two lists of parts give the same input."""
+    """Return the HMAC of the parts, each after its length: no two lists of parts give the same."""
     framed = b"".join(_LENGTH.pack(len(part)) + part for part in parts)
     return hmac.digest(token, framed, hashlib.sha256)
 
@@ -138,9 +138,9 @@ def _receive_sized(sock: socket.socket, deadline: Deadline) -> bytes:
 
 
 def dial(way: Pass, hello: dict[str, Any], timeout_s: float) -> socket.socket:
-    """A connection to the trainer on which both sides have proved the token. Blocking.
+    """Connect to the trainer; returns a blocking socket on which both sides have proved the token.
 
-    Where strangers hold all places it is tried again. Raises OSError where nobody answers or the
+    Tries again while too many peers shake hands. Raises OSError if nothing answers or the
     certificate is another's (ssl.SSLError); Stranger.
     """
     deadline = Deadline(timeout_s)
@@ -178,9 +178,9 @@ _DECODERS = {
 
 
 def versions(of_all: bool = False) -> dict[str, str]:
-    """What decides the bits of a batch, and is compared when a worker is admitted.
+    """Return the versions that decide a batch's bits and are compared when a host is admitted.
 
-    of_all: of all decoders that are installed, not only of those that this process has imported.
+    of_all: of all installed decoders, not only of those that this process has imported.
     """
     import importlib.metadata
     import platform
@@ -209,7 +209,7 @@ def versions(of_all: bool = False) -> dict[str, str]:
 
 
 def why_unlike(ours: dict[str, str], theirs: dict[str, Any]) -> str:
-    """The first version that differs, with both; empty where all are alike."""
+    """Name the first version that differs, with both values; empty if all are alike."""
     for name, version in ours.items():
         if theirs.get(name) != version:
             return f"{name} {theirs.get(name)} there, {version} at the trainer"

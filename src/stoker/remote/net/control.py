@@ -1,4 +1,4 @@
-"""What a trainer and its receiver tell each other, and the heads of what receiver and host do.
+"""Defines the messages of trainer and receiver, and the heads of those between receiver and host.
 
 Promise: a message is one of these types, with as many fields, or decode() raises ValueError: what
 comes from a host is never unpickled.
@@ -28,14 +28,14 @@ class Cause(Enum):
 
 
 class Open(NamedTuple):
-    """A job is being packed: its manifest and bytes come through the one descriptor that is sent
-    along, a socket."""
+    """Announces a job that is being packed: its manifest and bytes come through the one descriptor
+    that is sent along, a socket."""
 
     job: int
 
 
 class Start(NamedTuple):
-    """Start a worker. generation: counts the workers of its slot; arena: a number of the trainer's.
+    """Starts a worker. generation: counts the workers of its slot; arena: the trainer's number.
     Two descriptors come along: of the worker's socket and of the arena."""
 
     job: int
@@ -53,19 +53,19 @@ class Signal(NamedTuple):
 
 
 class Close(NamedTuple):
-    """The job has ended."""
+    """Ends a job."""
 
     job: int
 
 
 class Drop(NamedTuple):
-    """The trainer has given an arena up; no worker has it."""
+    """Says that the trainer has given an arena up; no worker has it."""
 
     arena: int
 
 
 class Want(NamedTuple):
-    """So many hosts are wanted."""
+    """Says how many hosts are wanted."""
 
     num_hosts: int
 
@@ -74,18 +74,18 @@ class Want(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """Nothing to say, but alive."""
+    """A heartbeat, if there is nothing else to say."""
 
 
 class Packed(NamedTuple):
-    """fingerprint: of the job at iter(), as hex digits."""
+    """Says that a job is packed. fingerprint: of the job at iter(), as hex digits."""
 
     job: int
     fingerprint: str
 
 
 class Capacity(NamedTuple):
-    """So many hosts have unpacked the job."""
+    """Says how many hosts have unpacked the job."""
 
     job: int
     capacity: int
@@ -101,8 +101,8 @@ class Started(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """code: as of an Exit, None where nobody knows; why: in words, where it did not end by itself;
-    begun: see scheduler.events.Lost."""
+    """Says how a worker ended. code: as of an Exit, None if unknown; why: in words, if it did not
+    end by itself; begun: see scheduler.events.Lost."""
 
     job: int
     slot: Slot
@@ -120,7 +120,7 @@ class Joined(NamedTuple):
 
 
 class Left(NamedTuple):
-    """A host is gone. is_lost: nobody had given it back."""
+    """Says that a host is gone. is_lost: it had not been given back."""
 
     host: str
     at_s: float
@@ -129,7 +129,7 @@ class Left(NamedTuple):
 
 
 class Cannot(NamedTuple):
-    """The job is not served: by one node; by none, where its name is empty."""
+    """Says that a job is not served: by one node; by none, if its name is empty."""
 
     job: int
     node: str
@@ -141,7 +141,7 @@ class NoEngine(NamedTuple):
 
 
 class Note(NamedTuple):
-    """For the user."""
+    """A message for the user."""
 
     text: str
 
@@ -150,14 +150,14 @@ class Note(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """Of Word.START."""
+    """The head of Word.START."""
 
     job: int
     slot: Slot
 
 
 class Exited(NamedTuple):
-    """Of Word.ENDED. code: as of an Exit; begun: the id of the task that it was making, or
+    """The head of Word.ENDED. code: as of an Exit; begun: the id of the task that it was making, or
     marks.NOTHING."""
 
     pid: int
@@ -166,7 +166,7 @@ class Exited(NamedTuple):
 
 
 class Digests(NamedTuple):
-    """Of Word.WANT: of the parts of a job that the host has not."""
+    """The head of Word.WANT: digests of the parts of a job that the host lacks."""
 
     of: list[str]
 
@@ -207,7 +207,7 @@ def _short(field: object) -> object:
 
 
 def decode(data: bytes | memoryview) -> Message:
-    """Raises ValueError for anything but what encode() gave."""
+    """Decode a message. Raises ValueError for anything that encode() did not make."""
     try:
         version, name, *fields = json.loads(bytes(data))
         if version != VERSION:

@@ -1,10 +1,10 @@
-"""Messages between two machines: whole, in order, checked; large parts land where they belong.
+"""Sends messages between two machines: whole, in order, checked, bodies received in place.
 
     envelope | head | body | checksum of the body, if there is one
 
 Promise: a message is seen whole, with the bytes that were sent, or the link is lost. Lengths are
 believed only after their own checksum; a body goes straight into the memory that its reader names.
-A mutated stream raises Garbled: it allocates nothing and unpickles nothing.
+A corrupted stream raises Garbled: it allocates nothing and unpickles nothing.
 Owner: one thread on each side.
 """
 
@@ -44,7 +44,7 @@ _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Word(IntEnum):
-    """What a message is; its lane is a job's number or a chain's."""
+    """The kind of a message; its lane: the number of a job, or of a conversation with a worker."""
 
     BEAT = 0  # nothing to say, but alive
     JOB = 1  # trainer -> host: head holds a Manifest
@@ -64,11 +64,11 @@ class Word(IntEnum):
 
 
 class Garbled(ConnectionLost):
-    """What came is not what a peer of ours sends."""
+    """Raised if what was received is not what a stoker peer sends."""
 
 
 class Message(NamedTuple):
-    """head: valid as long as wanted; the body lies where `room` said, or was dropped."""
+    """A received message. head: valid as long as wanted; body: where `room` said, or dropped."""
 
     kind: int
     lane: int
@@ -82,11 +82,11 @@ Raises Garbled on a head that cannot be."""
 
 
 def nowhere(message: Message) -> None:
-    """Room for nothing: bodies are dropped."""
+    """Give no memory for a body: it is dropped."""
 
 
 class _Sending:
-    """One message on its way out."""
+    """A message that is being sent."""
 
     __slots__ = ("on_sent", "parts", "trailer")
 
@@ -103,7 +103,7 @@ def _nothing() -> None:
 
 
 class Link:
-    """One end of a connection between machines, never blocking. room: for the bodies that come."""
+    """An end of a connection between machines; never blocks. room: gives memory for bodies."""
 
     def __init__(self, sock: socket.socket, room: Room = nowhere) -> None:
         sock.setblocking(False)
@@ -125,8 +125,8 @@ class Link:
         return self._socket.fileno()
 
     def nbytes_per_s(self) -> float | None:
-        """How fast bytes have been of late: on the way, as the kernel sees it, and through the hands
-        of this end and the other, which encrypt and copy alike; None: nobody knows yet.
+        """Estimate recent throughput: the kernel's delivery rate, and CPU time of this end and the
+        other, which encrypt and copy alike; None if it is not known yet.
 
         Source: linux/tcp.h, struct tcp_info, tcpi_delivery_rate.
         """
@@ -201,7 +201,7 @@ class Link:
     # -- in ------------------------------------------------------------------------------------
 
     def receive_nowait(self) -> Message | None:
-        """The next message; None when it has not come whole. Raises ConnectionLost, Garbled."""
+        """Return the next message; None if none has come whole. Raises ConnectionLost, Garbled."""
         try:
             while True:
                 while self._wanted:
@@ -268,7 +268,7 @@ class Link:
         return None
 
     def drop_body(self, lane: int) -> None:
-        """Nobody wants what is coming on this lane any more: its memory is not written to again."""
+        """Drop the rest of a body that comes on this lane: its memory is not written to again."""
         if self._next is Link._take_body and self._message.lane == lane:
             self._num_unwanted_nbytes += sum(view.nbytes for view in self._wanted)
             self._wanted.clear()

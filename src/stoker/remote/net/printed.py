@@ -1,9 +1,9 @@
-"""What dataset code prints on other machines, on its way to the script's own stdout and stderr.
+"""Forwards what dataset code prints on other machines to the script's own stdout and stderr.
 
     job's process --pipe--> Flow, on its host --TEXT--> Printer, beside the trainer --> fd 1, fd 2
 
-Promise: neither a worker nor the plane waits for whoever reads there. What comes quicker than it
-goes is dropped, and a line on stderr says how much.
+Promise: neither a worker nor the receiver's poll loop waits for a reader of these. Output that
+comes faster than it is read is dropped, and a line on stderr says how much.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ MESSAGE_NBYTES = 500  # what a message takes beside its text, which may be one c
 
 
 class Bounded:
-    """How much is on its way, and what was dropped because that was too much."""
+    """Counts bytes of output on their way, and lines dropped because those were too many."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -34,7 +34,7 @@ class Bounded:
         return not any(self._nbytes.values())
 
     def takes(self, number: int, text: bytes) -> bool:
-        """Whether it may go; else its lines are counted."""
+        """Whether a text may be sent; if not, its lines are counted as dropped."""
         nbytes = self._nbytes[number] + len(text) + MESSAGE_NBYTES
         if self._nbytes[number] and nbytes > LIMIT_NBYTES:
             self._num_dropped += text.count(b"\n")
@@ -47,7 +47,7 @@ class Bounded:
         self._nbytes[number] -= len(text) + MESSAGE_NBYTES
 
     def take_note(self) -> bytes:
-        """A line about what was dropped; empty: nothing was, or there is no way to tell it now."""
+        """Return a line about what was dropped; empty if nothing was, or stderr is too full."""
         if not self._has_dropped or self._nbytes[STDERR] > LIMIT_NBYTES // 2:
             return b""
         num, self._num_dropped, self._has_dropped = self._num_dropped, 0, False
@@ -57,7 +57,7 @@ class Bounded:
 
 
 class Flow:
-    """A host's side. send: a text to the trainer; calls back when it has gone."""
+    """The host's side. send: sends a text to the trainer, and calls back once it is sent."""
 
     def __init__(self, send: Callable[[int, bytes, Callable[[], None]], None], node: str) -> None:
         self._send = send
@@ -76,7 +76,7 @@ class Flow:
 class Printer:
     """The receiver's side. fds: of the script's stdout and stderr.
 
-    Threads: one each for the two, which may wait for whoever reads there; it owns its descriptor.
+    Threads: one for each of the two, which may wait for its reader; it owns its descriptor.
     Shared: the queues, and `_bounded` under `_changed`.
     """
 
@@ -87,7 +87,7 @@ class Printer:
         self._queues: dict[int, queue.SimpleQueue[bytes]] = {}
 
     def print(self, number: int, text: bytes) -> None:
-        """Never waits."""
+        """Queue a text to be written; drop it if too much is queued. Never waits."""
         with self._changed:
             if number not in self._fds or not self._bounded.takes(number, text):
                 return
@@ -112,7 +112,7 @@ class Printer:
                 self._changed.notify_all()
 
     def wait_written(self, deadline: Deadline) -> None:
-        """Until all that was printed is written, or time is over."""
+        """Wait until all that was printed is written, or time is over."""
         with self._changed:
             self._changed.wait_for(lambda: self._bounded.is_empty, deadline.left_s())
 

@@ -1,10 +1,10 @@
-"""One chain's frames between two arenas: from the worker's on its host to the trainer's.
+"""Relays one worker's frames between two arenas: from its own on its host to one at the trainer.
 
     worker --unix--> HostRelay --link--> TrainerRelay --unix--> trainer
 
 Promise: trainer and worker speak as if they shared an arena; neither knows that they do not. A
-large part is read where collate wrote it and received where the trainer will show it; in between
-it may be coded, never changed.
+large part is read where collate wrote it and received where the trainer will read it; in between
+it may be encoded, never changed.
 Owner: the one thread of the process on either side.
 """
 
@@ -43,7 +43,7 @@ RAW = 0
 
 
 class _Part(NamedTuple):
-    """A large part of a frame as it travels. codec: RAW, or of wire/lossless."""
+    """A large part of a frame as it is sent. codec: RAW, or of wire/lossless."""
 
     codec: int
     head: memoryview
@@ -52,9 +52,9 @@ class _Part(NamedTuple):
 
 
 class HostRelay:
-    """The worker's side: `pump` when its socket is readable, `deliver` what the link brings.
+    """The worker's side: `pump` if its socket is readable, `deliver` what comes by the link.
 
-    encoder: of the link; None: parts travel as they are. May be set later.
+    encoder: of the link; None: parts are sent as they are. May be set later.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class HostRelay:
         self.encoder = encoder
 
     def pump(self) -> None:
-        """Send on all that the worker has said. Raises ConnectionLost when it has left."""
+        """Forward all that the worker has sent. Raises ConnectionLost if it has left."""
         while (frame := self.channel.receive_nowait()) is not None:
             self._send_on(frame)
 
@@ -103,7 +103,7 @@ class HostRelay:
         )
 
     def _part(self, offset: int, nbytes: int, shape: Shape | None) -> "_Outgoing":
-        """Raw, or coded where that gains."""
+        """Return a part of the arena raw, or encoded if that is faster."""
         view = self._arena.view(offset, nbytes)
         shown = _as_array(view, shape) if self.encoder is not None and shape is not None else None
         coded = None
@@ -115,14 +115,14 @@ class HostRelay:
         return _Outgoing(int(coded.codec), bytes(coded.head), pieces, nbytes)
 
     def _give_back(self, offsets: list[int]) -> None:
-        """The worker may write there again."""
+        """Tell the worker that it may write to these extents again."""
         if offsets:
             extra = b"".join(offset.to_bytes(8, "little") for offset in offsets)
             self.channel.send(pack(Kind.RETURNED, extra_nbytes=len(extra)), extra)
 
 
 class _Outgoing(NamedTuple):
-    """A part on its way out."""
+    """A large part with the memory that it is sent from."""
 
     codec: int
     head: bytes
@@ -131,7 +131,7 @@ class _Outgoing(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A large part of a worker's frame in its arena, and what it is shown as, if that is known."""
+    """A large part's position in a worker's arena, and how its tensor shows it, if known."""
 
     offset: int
     nbytes: int
@@ -139,7 +139,7 @@ class _Place(NamedTuple):
 
 
 class TrainerRelay:
-    """The trainer's side: `pump` when its socket is readable; `room`, then `deliver` what comes."""
+    """The trainer's side: `pump` if its socket is readable; `room`, then `deliver` per frame."""
 
     def __init__(self, lane: int, channel: Channel, arena: Arena | None, link: Link) -> None:
         self.lane = lane
@@ -153,7 +153,7 @@ class TrainerRelay:
         self._bodies: list[memoryview] = []
 
     def pump(self) -> None:
-        """Send on all that the trainer has said. Raises ConnectionLost when it hung up."""
+        """Forward all that the trainer has sent. Raises ConnectionLost if it hung up."""
         while (frame := self.channel.receive_nowait()) is not None:
             header, payload = frame.header, frame.payload
             if header.kind in (Kind.TASK, Kind.RETURNED):
@@ -166,7 +166,7 @@ class TrainerRelay:
                 self._link.send(Word.FRAME, self.lane, HEADER.pack(*header) + bytes(payload))
 
     def _begin(self, header: Header, extra: memoryview) -> tuple[Header, memoryview]:
-        """What is lent concerns this end of the way; the worker's own arena is new."""
+        """Take the lent extents out of a BEGIN frame: they concern this end's arena only."""
         lent, rest = unpack_begin(extra)
         if self._arena is not None:
             self._heap = Heap(self._arena, lent)
@@ -179,7 +179,7 @@ class TrainerRelay:
                 self._heap.drop(offset)
 
     def room(self, message: Message) -> Sequence[memoryview]:
-        """Extents for the parts of a frame, before its body comes. Raises Garbled."""
+        """Allocate extents for the parts of a frame, before its body comes. Raises Garbled."""
         self._parts, _ = _split(message.head)
         if sum(part.nbytes for part in self._parts) != message.body_nbytes or any(
             part.codec == RAW and part.nbytes != part.raw_nbytes for part in self._parts
@@ -199,7 +199,7 @@ class TrainerRelay:
         return memoryview(bytearray(nbytes)) if view is None else view
 
     def deliver(self, message: Message) -> bool:
-        """Hand a frame that has come whole to the trainer; whether it is a batch. Raises Garbled."""
+        """Hand a frame that has come whole to the trainer; True if a batch. Raises Garbled."""
         parts, frame = _split(message.head)
         header = unpack(frame, 0)
         payload = frame[HEADER.size :]
@@ -221,7 +221,7 @@ class TrainerRelay:
         return header.kind == Kind.BATCH
 
     def _deliver_parts(self, header: Header, payload: memoryview, views: list[memoryview]) -> None:
-        """Name the extents in place of the worker's own."""
+        """Send a frame to the trainer that names these extents in place of the worker's."""
         coming = iter(views)
         table = payload[: header.table_nbytes()]
         rest = payload[table.nbytes :]
@@ -255,7 +255,7 @@ class TrainerRelay:
         self.channel.send(HEADER.pack(*header), table, *blob, extra)
 
     def _placed(self, view: memoryview) -> tuple[int, memoryview | None]:
-        """Where a part lies in the arena; INLINE and the part itself where that was full."""
+        """Return a part's offset in the arena; INLINE and the part itself if the arena was full."""
         heap = self._heap
         if heap is not None and view.nbytes:
             offset = ctypes.addressof(ctypes.c_char.from_buffer(view)) - heap.arena.address
@@ -266,7 +266,7 @@ class TrainerRelay:
 
 
 def _places(header: Header, payload: memoryview, shapes: list[Shape | None]) -> list[_Place]:
-    """The parts of a worker's frame that lie in its arena, in the order of its table."""
+    """List the parts of a worker's frame that lie in its arena, in the order of its table."""
     found = []
     if header.blob_offset != INLINE:
         found.append(_Place(header.blob_offset, header.blob_nbytes, None))
@@ -281,7 +281,7 @@ def _places(header: Header, payload: memoryview, shapes: list[Shape | None]) -> 
 
 
 def _as_array(view: memoryview, shape: Shape) -> np.ndarray[Any, Any] | None:
-    """A part as its tensor shows it; None where that is not the whole part, or no plain array."""
+    """Return a part as its tensor shows it; None if that is not all of it, or no plain array."""
     dtype = np.dtype(_DTYPES.get(shape.dtype, shape.dtype)) if shape.dtype in _KNOWN else None
     if dtype is None or math.prod(shape.size) * dtype.itemsize != view.nbytes:
         return None
@@ -299,7 +299,7 @@ _KNOWN = {
 
 
 def _split(head: memoryview) -> tuple[list[_Part], memoryview]:
-    """The parts that a FRAME message announces, and the frame. Raises Garbled."""
+    """Split a FRAME message's head into the parts it announces and the frame. Raises Garbled."""
     try:
         (num_parts,) = _NUM_PARTS.unpack_from(head)
         end = heads_end = _NUM_PARTS.size + num_parts * _PART.size

@@ -1,9 +1,9 @@
-"""A job as bytes: pickled once, on this machine, for processes on others.
+"""Pickles a job once on this machine, and unpickles it in processes on other machines.
 
 Promise: what is unpickled elsewhere is as spawn would make it, `__main__` by value; large arrays
 and tensors travel beside the stream, each by the hash of its content, so that what a machine has
-need not be sent again. What cannot go says which attribute it is.
-Runs user code (their __reduce__): only in a process that was forked for it.
+need not be sent again. If a job cannot be pickled, the error names the attribute.
+Runs user code (`__reduce__`): only in a process that was forked for it.
 """
 
 import collections
@@ -54,11 +54,11 @@ _ALIGN = 64
 
 
 class CannotGo(Exception):
-    """Why a job stays on this machine."""
+    """Raised if a job cannot leave this machine; says why."""
 
 
 class Part(NamedTuple):
-    """One piece of a job. digest: of its content."""
+    """A piece of a job. digest: of its content."""
 
     digest: str
     nbytes: int
@@ -66,7 +66,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What of the script's process a dataset may depend on, beside what it reaches.
+    """State of the script's process that a dataset may depend on, beside the objects it reaches.
 
     JSON can carry it: it is entered before anything of the script's is imported or unpickled.
     """
@@ -110,8 +110,8 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A job on its way. parts: the stream, then the buffers; starts: where each lies in the memfd
-    that they come in. fingerprint, trail: of the job at iter(), on the trainer's machine."""
+    """A packed job. parts: the stream, then the buffers; starts: where each lies in the memfd that
+    they come in. fingerprint, trail: of the job at iter(), on the trainer's machine."""
 
     fingerprint: str
     trail: dict[str, str]
@@ -136,7 +136,7 @@ class Manifest:
 
 
 def ship(job: Job, sock: socket.socket) -> None:
-    """Be the process that packs a job: send the manifest and the bytes, or why there are none."""
+    """Pack a job, as the packer process: send the manifest and the bytes, or why there are none."""
     try:
         manifest, fd = _packed(job)
     except CannotGo as error:
@@ -153,7 +153,7 @@ def _send(sock: socket.socket, line: bytes, *fds: int) -> None:
 
 
 def _packed(job: Job) -> tuple[Manifest, int]:
-    """The manifest and a memfd with the parts. Raises CannotGo."""
+    """Pack a job; returns its manifest and a memfd with the parts. Raises CannotGo."""
     note_surroundings()
     trail: dict[str, str] = {}
     lazy: set[str] = set()
@@ -171,7 +171,7 @@ def _packed(job: Job) -> tuple[Manifest, int]:
 
 
 def _looks(job: Job, trail: dict[str, str], lazy: set[str]) -> bytes:
-    """Its fingerprint. Raises CannotGo."""
+    """Return the job's fingerprint. Raises CannotGo."""
     # Without a seed that both have, strings hash otherwise in every process.
     banned = frozenset() if os.environ.get("PYTHONHASHSEED") else frozenset({"hash"})
     limit = FRAC_OF_FREE * available_nbytes()
@@ -185,7 +185,7 @@ def _looks(job: Job, trail: dict[str, str], lazy: set[str]) -> bytes:
 
 
 def _stream(job: Job, buffers: list[memoryview]) -> bytes:
-    """Raises CannotGo."""
+    """Pickle a job; large buffers are appended to `buffers`. Raises CannotGo."""
     try:
         return dumps(job, buffers)
     except Exception as error:
@@ -199,8 +199,8 @@ def _write_all(fd: int, piece: memoryview, offset: int) -> None:
 
 
 class _Packer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """Functions and classes of `__main__` by value; plain tensors as buffers, shared as they are;
-    mapped files by name."""
+    """Pickles functions and classes of `__main__` by value, plain tensors as buffers, shared as
+    they are, and mapped files by name."""
 
     def __init__(self, file: io.BytesIO, buffers: list[memoryview]) -> None:
         super().__init__(file, protocol=5, buffer_callback=LargeBuffers(buffers, LARGE_NBYTES))
@@ -262,7 +262,7 @@ def _tensor(
 
 
 def _code(make: Any, parts: tuple[Any, ...], file: str) -> types.CodeType:
-    """Tracebacks and warnings name the script's file: cloudpickle 3.1.3 forgets it."""
+    """Make a code object that names its file, for tracebacks: cloudpickle 3.1.3 forgets it."""
     made: types.CodeType = make(*parts)
     return made.replace(co_filename=file)
 
@@ -284,7 +284,7 @@ def _mapping(file: FileRange, position: int) -> mmap.mmap:
 
 
 def _shown(array: Any, shown: mmap.mmap) -> tuple[Any, ...]:
-    """How to show the same of the same mapping. Raises PicklingError."""
+    """Reduce an array over a mapped file to one over the same mapping. Raises PicklingError."""
     _file_of(shown)
     if type(array) not in (np.ndarray, np.memmap):
         raise pickle.PicklingError(f"a {type(array).__qualname__} that shows a mapped file")
@@ -303,9 +303,9 @@ def _array(
 
 
 def dumps(value: object, buffers: list[memoryview]) -> bytes:
-    """The stream; large buffers are appended to `buffers`. Raises what pickling raises.
+    """Pickle a value; large buffers are appended to `buffers`. Raises what pickling raises.
 
-    After the value come the classes of `__main__` that it reaches: see `_be_main`.
+    The classes of `__main__` that the value reaches come after it: see `_be_main`.
     """
     file = io.BytesIO()
     packer = _Packer(file, buffers)
@@ -314,7 +314,7 @@ def dumps(value: object, buffers: list[memoryview]) -> bytes:
 
 
 def _be_main(classes: list[type]) -> None:
-    """Batches and errors of these classes are pickled by name: the trainer's `__main__` has them."""
+    """Put classes into `__main__`, as the trainer has them: batches and errors name them there."""
     main = sys.modules["__main__"]
     for kind in classes:
         if kind.__qualname__.isidentifier():
@@ -322,7 +322,7 @@ def _be_main(classes: list[type]) -> None:
 
 
 def why_not_picklable(job: Job, error: Exception) -> str:
-    """Which attribute of a job cannot be pickled, as far as it is found in time.
+    """Say which attribute of a job cannot be pickled, as far as it is found within SEARCH_S.
 
     error: what pickling the whole raised.
     """
@@ -356,7 +356,7 @@ def _failure(value: object) -> Exception | None:
 
 
 def _inside(value: Any) -> Iterator[tuple[str, object]]:
-    """What a value holds, each with how it is written behind the value's own name."""
+    """Iterate what a value holds, each with its suffix to the value's name, as `.x` or `[0]`."""
     if isinstance(value, dict):
         yield from ((f"[{key!r}]", item) for key, item in value.items())
     elif isinstance(value, (list, tuple, collections.deque)):
@@ -387,10 +387,10 @@ def _slots_of(kind: type) -> Iterator[str]:
 
 
 def unpack(manifest: Manifest, pieces: Sequence[memoryview]) -> Job:
-    """The job of a manifest's parts, in surroundings like the script's. The buffers become its
+    """Unpickle a job from its parts, in surroundings like the script's. The buffers become its
     arrays' own memory.
 
-    Raises what unpickling raises, and CannotGo where the job is not what it is at the trainer's:
+    Raises what unpickling raises, and CannotGo if the job is not what it is at the trainer's:
     its modules here are others, or were changed by the script.
     """
     manifest.surroundings.enter()
@@ -411,7 +411,7 @@ def unpack(manifest: Manifest, pieces: Sequence[memoryview]) -> Job:
 
 
 def _where_they_part(theirs: dict[str, str], ours: dict[str, str]) -> str:
-    """What is not the same on two machines: the innermost thing that differs."""
+    """Say what differs between two machines: the innermost thing."""
     what = next((path for path, digest in theirs.items() if ours.get(path) != digest), "the job")
     return (
         f"{what} is not there what it is at the trainer (another version of a module, a global of "

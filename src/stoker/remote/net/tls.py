@@ -1,4 +1,4 @@
-"""TLS with a certificate of one run, which travels with the token, and what it costs here.
+"""Sets up TLS with a certificate of one run, sent with the token, and measures what it costs here.
 
 Promise: nothing is written to a file that has a name; no other certificate is trusted.
 """
@@ -15,7 +15,7 @@ _RECORD_NBYTES = 16 << 10  # what TLS puts into one record at most
 
 
 def make_certificate() -> tuple[str, str]:
-    """A self-signed certificate and its key, both PEM, for one run. Nothing is written."""
+    """Make a self-signed certificate and its key, both PEM, for one run. Nothing is written."""
     import datetime
 
     from cryptography import x509
@@ -57,7 +57,7 @@ def server_context(certificate: str, key: str) -> ssl.SSLContext:
 
 
 def client_context(certificate: str) -> ssl.SSLContext:
-    """Trusts this one certificate, whatever name it is reached by, and no other."""
+    """Make a context that trusts this certificate, by whatever name it is reached, and no other."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
@@ -66,7 +66,7 @@ def client_context(certificate: str) -> ssl.SSLContext:
 
 
 def receive_cost(certificate: str, server: ssl.SSLContext) -> float:
-    """CPU seconds that this machine takes to decrypt a GB, reading record by record."""
+    """Measure the CPU seconds to decrypt a GB on this machine, reading record by record."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     receiver = server.wrap_bio(to_server, to_client, server_side=True)
     sender = client_context(certificate).wrap_bio(to_client, to_server)

@@ -1,1 +1,1 @@
-"""The trainer's side: its receiver process, which hosts dial, and the handle on it."""
+"""Runs the receiver process, which hosts dial, and holds the trainer's handle on it."""

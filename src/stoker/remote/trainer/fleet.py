@@ -1,7 +1,7 @@
-"""The training process's handle on its receiver, and through it on machines that make batches.
+"""Starts the receiver from the training process and, through it, workers on other machines.
 
-Promise: no call waits for another machine. A receiver that died is a cluster without places: the
-loops go on with this machine's own workers.
+Promise: no call waits for another machine. If the receiver dies, the capacity is 0: the loops go
+on with this machine's own workers.
 Owner: any thread that iterates; `_lock` guards what they share.
 """
 
@@ -37,7 +37,7 @@ GONE_S = 5.0  # what the receiver may take to end, at exit
 @dataclass(slots=True)
 class _Latest:
     """The latest worker of a slot. exit: how it ended, once it has; begun: the task that it was
-    making, see `Lost`; arena: what it writes to, until nobody listens to it any more."""
+    making, see `Lost`; arena: what it writes to, until its socket is closed here."""
 
     number: int
     pid: int | None = None
@@ -50,9 +50,9 @@ class _Latest:
 
 
 class Away(Cluster):
-    """One loader's workers on other machines. See `Cluster` for the calls.
+    """A loader's workers on other machines. See `Cluster` for the calls.
 
-    arena_nbytes: of the memory that each worker's batches are put into on this machine.
+    arena_nbytes: size of the memory on this machine that each worker's batches are put into.
     """
 
     why_no_replacement = ""
@@ -67,7 +67,7 @@ class Away(Cluster):
         self.cannot: list[str] = []  # why the job is not served, at all or by some hosts
 
     def start(self, slot: Slot, after_s: float = 0.0) -> socket.socket:
-        """At once. The socket ends where there is no place for a worker, or no memory here."""
+        """Start the worker at once. Its socket ends if there is no capacity, or no memory here."""
         ours, theirs = socket.socketpair()
         before = self._latest.get(slot)
         latest = self._latest[slot] = _Latest(before.number + 1 if before else 0)
@@ -122,7 +122,7 @@ class Away(Cluster):
         return set()  # here a worker's socket has no copy: its end tells
 
     def close(self, grace_s: float) -> None:
-        """At once: nobody hears how the workers end. To whoever asks, they have."""
+        """End the job without waiting; workers that still run are taken for ended, with code 0."""
         self._fleet.close_job(self._number)
         for slot, latest in self._latest.items():
             if latest.exit is None:
@@ -131,17 +131,17 @@ class Away(Cluster):
     # -- what a Cluster need not tell --------------------------------------------------------------
 
     def lender_of(self, slot: Slot) -> Lender | None:
-        """Of the memory that the slot's worker writes to."""
+        """Return the lender of the memory that the slot's worker writes to; None if it has none."""
         latest = self._latest.get(slot)
         return latest.arena[1] if latest is not None and latest.arena is not None else None
 
     @property
     def lenders(self) -> list[Lender]:
-        """Of the memory that living workers write to."""
+        """Lenders of the memory that living workers write to."""
         return [latest.arena[1] for latest in self._latest.values() if latest.arena is not None]
 
     def hung_up(self, slot: Slot) -> None:
-        """Nobody listens to the slot's worker any more: what it wrote to may be another's."""
+        """Give back the arena of a worker whose socket is closed: another may write to it."""
         latest = self._latest[slot]
         if latest.arena is not None:
             self._fleet.give_arena(*latest.arena)
@@ -151,11 +151,11 @@ class Away(Cluster):
         return self._latest[slot].cause
 
     def begun(self, slot: Slot) -> int | None:
-        """The task that a worker that has ended was making; see `Lost`."""
+        """Return the task that a worker that has ended was making; see `Lost`."""
         return self._latest[slot].begun
 
     def crowd(self, slots: Iterable[Slot]) -> tuple[Slot, ...]:
-        """Of these slots' workers those that have to move for every place to have as many."""
+        """Return those of the slots' workers that have to move for every host to have as many."""
         on_hosts: dict[str, list[Slot]] = {}
         for slot in sorted(slots):
             latest = self._latest[slot]
@@ -201,7 +201,7 @@ class Away(Cluster):
 
 
 class Fleet:
-    """The receiver of this process. say: told what the user should know."""
+    """The trainer's handle on its receiver process. say: is given what the user should know."""
 
     def __init__(self, settings: dict[str, Any], say: Callable[[str], None]) -> None:
         """Start the receiver. settings: see remote/trainer/receiver.py. Raises OSError."""
@@ -244,7 +244,7 @@ class Fleet:
         return self._control.fileno()
 
     def open(self, packer: socket.socket, arena_nbytes: int) -> Away:
-        """A loader whose job is being packed by the process behind `packer`."""
+        """Add a loader, whose job is being packed by the process behind `packer`."""
         with self._lock:
             number = self._next_job
             away = self._jobs[number] = Away(self, number, arena_nbytes)
@@ -255,11 +255,11 @@ class Fleet:
 
     @property
     def num_hosts(self) -> int:
-        """As far as has been heard."""
+        """Hosts that live, as far as the receiver has told."""
         return len(self._joined_s)
 
     def served_s(self) -> float:
-        """That CPUs of other machines have been this process's, all of them together."""
+        """Return for how long this process has had CPUs of other machines, summed over all."""
         with self._lock:
             now = now_s()
             return self._served_s + sum(now - joined for joined in self._joined_s.values())
@@ -269,7 +269,7 @@ class Fleet:
             self.say(control.Close(number))
 
     def take_arena(self, nbytes: int) -> tuple[int, Lender]:
-        """Number and lender of an arena with nothing lent. Raises OSError where the system refuses."""
+        """Return number and lender of an arena with nothing lent. Raises OSError if refused."""
         with self._lock:
             for i, (number, lender) in enumerate(self._pool):
                 lender.take_returned()
@@ -291,7 +291,7 @@ class Fleet:
 
     @property
     def pool(self) -> list[Lender]:
-        """Of arenas that no worker has; the script may still hold batches in them."""
+        """Lenders of arenas that no worker has; the script may still hold batches in them."""
         with self._lock:
             return [lender for _, lender in self._pool]
 
@@ -313,14 +313,14 @@ class Fleet:
                 self._lose(RECEIVER_LOST)
 
     def end_silent(self) -> None:
-        """The receiver has said nothing for SILENT_S, though somebody was listening."""
+        """Kill the receiver, which has said nothing for SILENT_S though it was listened to."""
         with self._lock:
             if not self.is_gone:
                 self._process.kill()  # stopped or hung; its sockets end with it
                 self._lose(f"stoker's receiver was silent for {SILENT_S:.0f} s")
 
     def hear(self) -> None:
-        """Take in all that the receiver has said. Never waits."""
+        """Take in all messages of the receiver that have come. Never waits."""
         with self._lock:
             while not self.is_gone:
                 try:
@@ -338,9 +338,9 @@ class Fleet:
                     os.eventfd_write(self._wake_fd, 1)
 
     def wait(self, is_met: Callable[[], bool], deadline: Deadline) -> None:
-        """Until the condition holds, the receiver is gone, or time is over.
+        """Wait until the condition holds, the receiver is gone, or time is over.
 
-        Of several threads one listens; the others hear from it.
+        Of several threads one listens, and wakes the others.
         """
         with self._lock:
             self.hear()
@@ -384,18 +384,18 @@ class Fleet:
                 if number in self._jobs:
                     self._jobs[number].cannot.append(why)
                 where = f" on {node}" if node else " on other machines"
-                self._say_to_user(f"a loader is not served{where}: {why}")
+                self._say_to_user(f"this loader cannot run{where}: {why}")
             case control.NoEngine(why):
-                self._say_to_user(f"no other machine helps: {why}")
+                self._say_to_user(f"remote workers are not available: {why}")
             case control.Note(text):
                 self._say_to_user(text)
 
     def _lose(self, why: str) -> None:
-        """The socket stays: whoever polls it shall find no other under its number."""
+        """Give the receiver up, but keep its socket open: its number may still be polled."""
         self._served_s = self.served_s()
         self._joined_s.clear()
         self.is_gone = True
-        self._say_to_user(f"no other machine helps any more: {why}")
+        self._say_to_user(f"remote workers lost: {why}; continuing on this machine")
         for away in self._jobs.values():
             away.receiver_lost()
 
@@ -416,7 +416,7 @@ class Fleet:
         self._process.let_go()
 
     def _abandon(self) -> None:
-        """In a forked child: the receiver shall see the trainer's end, not the child's."""
+        """Close the sockets in a forked child, so that the receiver sees the trainer's own end."""
         if not self.is_gone:
             os.close(self._wake_fd)
         self.is_gone = True
@@ -427,5 +427,5 @@ class Fleet:
 
 
 def _without_stoker(environ: Any) -> dict[str, str]:
-    """What the receiver runs is not the user's script."""
+    """Return the environment without STOKER_*: the receiver does not run the user's script."""
     return {name: value for name, value in environ.items() if not name.startswith("STOKER_")}

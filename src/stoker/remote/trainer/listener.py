@@ -1,8 +1,8 @@
-"""Where hosts knock: it listens, and lets in who proves the token of this run.
+"""Listener: admits hosts that prove the token of this run.
 
-Promise: nothing of a stranger's is unpickled, and one costs no more than a thread, a socket and
-HANDSHAKE_S, or SHORT_S where all places are taken; what it does there ends neither this process nor
-another's handshake, and however many hold a place, a host is let in.
+Promise: nothing that a stranger sends is unpickled; a stranger costs at most a thread, a socket and
+HANDSHAKE_S, or SHORT_S while MAX_STRANGERS shake hands; what it does ends neither this process nor
+another's handshake, and however many strangers there are, a host is admitted.
 Owner: the thread that has the receiver's sockets; each handshake has a thread of its own, and
 shares nothing but `post`.
 """
@@ -34,10 +34,10 @@ MAX_TOLD = 16  # reasons for which somebody was turned away
 
 
 class Listener:
-    """settings: `no_tls`, `allow_mismatch`, and the trainer's `versions`.
+    """Admits hosts. settings: `no_tls`, `allow_mismatch`, and the trainer's `versions`.
 
-    post: has the owner do something; let_in: told socket, name and node of a host; tell: told what
-    the user should know. Both are called by the owner.
+    post: has the owner call a function; let_in: is given socket, name and node of a host; tell: is
+    given what the user should know. The owner calls both.
     """
 
     def __init__(
@@ -63,9 +63,9 @@ class Listener:
         return self._listening.fileno()
 
     def open(self, bound: str, dialled: str) -> dict[str, Any]:
-        """Listen at an address; what hosts, who dial the other one, are told. Raises OSError.
+        """Listen at `bound`; returns what hosts, which dial `dialled`, are told. Raises OSError.
 
-        TLS where anybody else could listen. Any thread, once.
+        Uses TLS if anybody else could listen. Called from any thread, once.
         """
         family = socket.AF_INET6 if ":" in bound else socket.AF_INET
         listening = socket.create_server((bound, 0), family=family, backlog=128)
@@ -81,7 +81,7 @@ class Listener:
         return {**way._asdict(), "token": way.token.hex(), "hash_seed": seed}
 
     def accept(self) -> bool:
-        """Begin a handshake with who knocks; False where this process has no descriptor left."""
+        """Accept a connection and begin its handshake; False if no descriptor is left."""
         assert self._listening is not None
         try:
             sock, _ = self._listening.accept()
@@ -105,7 +105,7 @@ class Listener:
         return True
 
     def _make_room(self) -> bool:
-        """Hang up on who came first, unless it may be a host that has just come."""
+        """Hang up on the oldest handshake; False if even that may be a host that has just come."""
         first, since_s = next(iter(self._shaking.items()))
         if now_s() - since_s < SHORT_S:
             return False
@@ -144,7 +144,7 @@ class Listener:
         self._let_in(sock, name, node)
 
     def _turned_away(self, sock: socket.socket, why: str) -> None:
-        """Each reason is told once, and not all that a stranger can think of."""
+        """Tell the user why a peer was turned away: each reason once, and at most MAX_TOLD."""
         self._shaking.pop(sock, None)
         sock.close()
         if why and why not in self._told and len(self._told) < MAX_TOLD:

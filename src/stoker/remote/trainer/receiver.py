@@ -1,11 +1,11 @@
-"""The process beside the trainer that hosts dial: batches come in here, and Ray is driven here.
+"""Runs beside the trainer as the process that hosts dial: it receives batches and drives Ray.
 
     python -m stoker.remote.trainer.receiver      its control socket is file descriptor 0
 
-Promise: the training process pays neither for sockets between machines nor for Ray's threads. Ends
-when the trainer does, in any way, and everything that it asked the cluster for ends with it.
-Threads: "plane" owns every socket but those of peers that have not proved the token yet, which are
-each a thread's own; the main thread owns the engine; one loads decoders, which may take longer than
+Promise: the training process pays neither for sockets between machines nor for Ray's threads. It
+ends when the trainer does, in any way, and everything that it asked the cluster for ends with it.
+Threads: "plane" owns every socket but those of peers that have not proved the token yet, each of
+which a thread owns; the main thread owns the engine; one loads decoders, which may take longer than
 a receiver may be silent, and ends. Shared: `_inbox`, and what is printed.
 """
 
@@ -68,7 +68,7 @@ class _Host:
 
 @dataclass(eq=False)
 class _Worker:
-    """One worker. generation: counts the workers of its slot."""
+    """A worker on a host. generation: counts the workers of its slot."""
 
     relay: TrainerRelay
     host: _Host
@@ -80,7 +80,7 @@ class _Worker:
 
 
 class Receiver:
-    """See the module."""
+    """The receiver process: its poll loop, and the hosts, jobs and workers that it serves."""
 
     def __init__(self, control: socket.socket, settings: dict[str, Any], printer: Printer) -> None:
         self._control = control
@@ -106,7 +106,7 @@ class Receiver:
         self._decodes = False  # the decoders are loaded
 
     def serve_and_exit(self) -> NoReturn:
-        """The whole process ends with this thread: without it the engine's hosts serve nobody."""
+        """Serve, then end the process: without this thread the engine's hosts are of no use."""
         try:
             self._serve()
         except BaseException:
@@ -120,19 +120,19 @@ class Receiver:
         while True:
             self._send_rest()
             self._loop.wait(BEAT_S / 2)
-            self._look_around()
+            self._check_timeouts()
 
     @property
     def has_unsent(self) -> bool:
-        """To the trainer."""
+        """Whether messages to the trainer wait to be sent."""
         return bool(self._unsaid)
 
     def fileno(self) -> int:
-        """Of the control socket."""
+        """Return the descriptor of the control socket."""
         return self._control.fileno()
 
     def _send_rest(self) -> None:
-        """To whomever something waits to be sent, as far as there is room."""
+        """Send what waits to be sent, to the trainer and to hosts, as far as there is room."""
         if self._unsaid:
             self._say_rest()
         ends: list[Any] = [host.link for host in self._hosts.values()]
@@ -142,7 +142,7 @@ class Receiver:
                 end.flush()
         self._loop.look_for_room([self, *ends])
 
-    def _look_around(self) -> None:
+    def _check_timeouts(self) -> None:
         now = now_s()
         for host in tuple(self._hosts.values()):
             if host.link.num_received_nbytes != host.num_heard_nbytes:
@@ -165,7 +165,7 @@ class Receiver:
             self._want()
 
     def _publish(self, now: float) -> None:
-        """What this run does, twice a second: `stoker status` may be asked for it."""
+        """Publish, twice a second, what this run does: `stoker status` may ask for it."""
         if self._engine is None:
             return
         seconds = now - self._published_s
@@ -187,7 +187,7 @@ class Receiver:
             self._want()
 
     def _want(self) -> None:
-        """Tell the engine how many hosts are wanted: while nobody works, as few as may be."""
+        """Tell the engine how many hosts are wanted; while no batch comes, as few as may be."""
         if self._engine is not None and self._num_wanted is not None:
             self._engine.want(0 if self._is_idle else self._num_wanted)
 
@@ -198,7 +198,7 @@ class Receiver:
     # -- the engine's thread, and those of strangers ---------------------------------------------
 
     def _post(self, what: Callable[[], None]) -> None:
-        """Have the owner of the sockets do this."""
+        """Have the thread that owns the sockets call this."""
         self._inbox.put(what)
         os.eventfd_write(self._wake_fd, 1)
 
@@ -211,7 +211,7 @@ class Receiver:
             self._inbox.get()()
 
     def drive_engine(self) -> None:
-        """Connect, listen where the cluster can reach us, and have it start hosts."""
+        """Connect to the cluster, listen where it can reach us, and have it start hosts."""
         try:
             engine = make_engine(self._settings, self._note)
             bound = self._settings["bind"] or engine.address_of_trainer()
@@ -231,7 +231,7 @@ class Receiver:
             self._post(lambda: self._say(control.NoEngine(text)))
 
     def _load_decoders(self) -> None:
-        """Seconds, where they are compiled first; on a busy machine ten times that."""
+        """Load decoders: takes seconds if they are compiled first, ten times that if busy."""
         try:
             warm()
         except Exception as error:  # whatever numba finds wrong here
@@ -240,7 +240,7 @@ class Receiver:
             self._post(self._may_be_coded)
 
     def _note(self, text: str) -> None:
-        """What the engine has the user told."""
+        """Show the user a message of the engine's."""
         self._post(lambda: self._say_note(text))
 
     def _accept(self) -> None:
@@ -336,7 +336,7 @@ class Receiver:
             host.is_given_back = host.is_given_back or host.name == name
 
     def _end(self, worker: _Worker, how: control.Ended) -> None:
-        """A worker is gone. The trainer hears how before it sees that its socket ended."""
+        """Tell the trainer how a worker ended, before it sees that the worker's socket ended."""
         self._say(how)
         self._drop(worker)
 
@@ -355,7 +355,7 @@ class Receiver:
     # -- what the trainer says ---------------------------------------------------------------------
 
     def _say(self, message: control.Message) -> None:
-        """Never waits for the trainer, which may not listen for as long as a validation takes."""
+        """Queue a message to the trainer, which may not read for as long as a validation takes."""
         self._unsaid.append(control.encode(message))
         self._say_rest()
 
@@ -404,7 +404,7 @@ class Receiver:
         os._exit(0)
 
     def _open(self, number: int, fd: int) -> None:
-        """A job is being packed: its manifest and bytes come through this socket."""
+        """Add a job that is being packed: its manifest and bytes come through this socket."""
         job = self._jobs[number] = _Job(number)
         sock = socket.socket(fileno=fd)
         threading.Thread(target=self._wait_packed, args=(job, sock), daemon=True).start()
@@ -456,7 +456,7 @@ class Receiver:
         self._loop.add(channel.fileno(), lambda: self._pump(worker))
 
     def _least_busy(self, job: _Job) -> _Host | None:
-        """The host with the fewest workers of this job, then of all."""
+        """Return the host with the fewest workers of this job, then of all, or None."""
         return min(
             job.ready,
             key=lambda h: (
@@ -474,7 +474,7 @@ class Receiver:
             self._hang_up(worker)
 
     def _signal(self, who: tuple[int, Slot, int], signum: int) -> None:
-        """who: job, slot and generation of a worker."""
+        """Send a signal to a worker. who: its job, slot and generation."""
         for worker in [worker for host in self._hosts.values() for worker in host.workers.values()]:
             if (worker.job, worker.slot, worker.generation) == who:
                 worker.host.link.send(Word.SIGNAL, worker.relay.lane, str(signum).encode())

@@ -1,4 +1,4 @@
-"""What each event does: functions of a stream's state and an event, which return actions."""
+"""Rules for each event: functions of a stream's state and an event, which return actions."""
 
 from stoker.scheduler.rules.chains import taken
 from stoker.scheduler.rules.table import OF_ITERABLES, TABLE, Rule

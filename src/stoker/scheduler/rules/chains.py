@@ -1,8 +1,8 @@
-"""Tasks at home: each runs on its own chain's worker, in the chain's order (rungs 1 to 4).
+"""Rules for tasks at home: each runs on its chain's own worker, in the chain's order.
 
-Promise: a chain's tasks run at most once per life of its worker, and never earlier than torch
-would have sent them; a worker that died is replaced, and its replacement makes again what is needed.
-Pure: no thread, clock, socket or torch.
+Promise: a chain's tasks run at most once in each of its worker processes, and never earlier than
+torch would have sent them; a worker that died is replaced, and its replacement replays what is
+needed (rungs 1 to 4). Pure: no thread, clock, socket or torch.
 """
 
 import sys
@@ -54,8 +54,8 @@ def next_task(s: StreamState, event: Drawn) -> Task:
 
 
 def _pick_chain(s: StreamState) -> int:
-    """torch's round robin over those that are not over; out of order it skips workers that
-    have enough to do.
+    """Pick the next task's chain: torch's round robin over those that are not over; out of order it
+    skips workers that have enough to do.
 
     Source: torch/utils/data/dataloader.py `_try_put_index`, 2.13.
     """
@@ -96,7 +96,7 @@ def _ask(s: StreamState, task: Task) -> list[Action]:
 
 
 def taken(s: StreamState, task_id: int) -> list[Action]:
-    """A batch has left: what was drawn ahead may be due now."""
+    """Note that a batch has left: what was drawn ahead may be due now."""
     s.free.taken(task_id)
     return send_due(s) if s.waiting else []
 
@@ -115,7 +115,7 @@ def arrived(s: StreamState, event: Arrived) -> list[Action]:
 
 
 def ended(s: StreamState, event: Ended) -> list[Action]:
-    """torch skips what a worker owes beyond its end, and lets it go if it has no next epoch."""
+    """Skip what a worker owes beyond its end, as torch does; let it go if it has no next epoch."""
     chain = s.chain_that_owes(event.slot, event.task_id)
     dropped = chain.ended(len(s.seeds))
     for never in (event.task_id, *(task.id for task in dropped)):
@@ -126,7 +126,7 @@ def ended(s: StreamState, event: Ended) -> list[Action]:
 
 
 def point_taken(s: StreamState, event: PointTaken) -> list[Action]:
-    """A chain's worker has told its state: what that covers need not be made again."""
+    """Keep the Point that a chain's worker told: what it covers need not be made again."""
     chain, point = s.chains[event.chain], event.point
     chain.keep_point(point, s.fingerprint)
     if chain.is_moving and not chain.num_to_replay():
@@ -144,10 +144,10 @@ def state_saved(s: StreamState, event: StateSaved) -> list[Action]:
 
 
 def restarted(s: StreamState, event: Restarted) -> list[Action]:
-    """Owed tasks are still made, for they move the generators, and then dropped.
+    """Begin the next epoch. Owed tasks are still made, for they move the generators, then dropped.
 
-    Not those that torch would not have sent yet: free ones leave no trace, so they are
-    merely no longer owed to anybody.
+    Not those that torch would not have sent yet: free ones leave no trace, so they are merely no
+    longer owed to anybody.
     """
     s.free.restart(s.schedule_end)
     s.waiting.clear()
@@ -178,7 +178,7 @@ def closed(s: StreamState, event: Closed) -> list[Action]:
 
 
 def lost(s: StreamState, event: Lost) -> list[Action]:
-    """A worker of a chain; or the witness, without which histories stay whole."""
+    """Replace a chain's worker. Without the fingerprint process histories merely stay whole."""
     count_loss(s, event)
     chain = s.chain_of(event.slot)
     if chain is None:
@@ -191,14 +191,14 @@ def count_loss(s: StreamState, event: Lost) -> None:
 
 
 def one_of_two_lost(chain: Chain, slot: Slot) -> list[Action]:
-    """Go on with the other worker, where the chain has two; no actions where it has one."""
+    """Go on with the other worker, if the chain has two; no actions if it has one."""
     if chain.second_slot is None:
         return []
     return chain.settle(chain.second_slot if slot == chain.slot else chain.slot)
 
 
 def revive(s: StreamState, chain: Chain, loss: Lost | None) -> list[Action]:
-    """Start a chain's worker again and have it make what it made. loss: None if we ended it."""
+    """Start a chain's worker again, and replay what it made. loss: None if we ended it."""
     how = None if loss is None else loss.how
     if chain.recovery is Recovery.RELOADING:  # to load it may be what killed it
         chain.distrust()
@@ -216,7 +216,7 @@ def revive(s: StreamState, chain: Chain, loss: Lost | None) -> list[Action]:
 
 
 def _is_hopeless(s: StreamState, chain: Chain, loss: Lost) -> bool:
-    """Count one more death, against the task that was being made or else the chain."""
+    """Count a death against the task being made, or else the chain; whether it is too many."""
     task = chain.oldest_owed
     if task is not None and loss.begun in (None, task.id):
         return blame(s, task)
@@ -232,7 +232,7 @@ def blame(s: StreamState, task: Task) -> bool:
 
 
 def clean(s: StreamState, chain: Chain) -> list[Action]:
-    """Replace a home worker whose state is not its chain's."""
+    """Replace a chain's own worker, whose state is not the chain's any more."""
     owed = s.free.on.pop(chain.slot, None)
     actions = [*chain.settle(chain.slot), Kill(chain.slot), *revive(s, chain, None)]
     if owed is not None:
@@ -249,7 +249,7 @@ def replay_diverged(s: StreamState, event: ReplayDiverged) -> list[Action]:
 
 
 def has_resumed(s: StreamState, chain: Chain, slot: Slot, resumed: bool) -> list[Action]:
-    """A chain whose past is forgotten must go on from its point, or it cannot go on."""
+    """Handle a chain's worker that did not resume from the point, though the past is forgotten."""
     if resumed or not chain.has_forgotten:
         return []
     if slot == chain.second_slot:

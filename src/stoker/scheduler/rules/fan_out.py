@@ -1,9 +1,9 @@
-"""Tasks that stand alone: any worker makes any task, beyond V (rung 5).
+"""Rules for free-standing tasks: any worker makes any task, so more than V can work (rung 5).
 
-It is entered only when every chain has shown the state at iter() and drawn nothing, and further
-workers, which were started after it, show that state too. It is left for good at the first task
-that says otherwise; what was made elsewhere then counts only where the chain's own worker could
-not have made it otherwise.
+It is entered only when every chain has shown the fingerprint of iter() and drawn nothing, and
+further workers, which were started after it, show that fingerprint too. It is left for good at the
+first task that says otherwise; what was made elsewhere then counts only if the chain's own worker
+could not have made it otherwise.
 Promise: a result is taken once. Pure: no thread, clock, socket or torch.
 """
 
@@ -36,7 +36,7 @@ from stoker.scheduler.tasks.slot import FINGERPRINT, Role, Slot
 
 
 def point_taken_at_home(s: StreamState, event: PointTaken) -> list[Action]:
-    """What a chain shows may be a reason to start further workers."""
+    """Start further workers if a chain's point shows that its tasks may be free-standing."""
     actions = chains.point_taken(s, event)
     point = event.point
     if actions or not s.may_be_free:
@@ -63,7 +63,7 @@ def point_taken(s: StreamState, event: PointTaken) -> list[Action]:
 
 
 def worker_ready(s: StreamState, event: WorkerReady) -> list[Action]:
-    """A worker has begun: a chain's, the witness, or one of the further workers."""
+    """Handle a worker that has begun: a chain's, a further one, or the fingerprint process."""
     slot, fingerprint = event.slot, event.fingerprint
     chain = s.chain_of(slot)
     if chain is not None:
@@ -81,7 +81,7 @@ def worker_ready(s: StreamState, event: WorkerReady) -> list[Action]:
 
 
 def _learn(s: StreamState, fingerprint: bytes) -> list[Action]:
-    """How the job was at iter(), as one more process shows it."""
+    """Keep the job's fingerprint at iter(), as one more process shows it; bar if it differs."""
     if s.fingerprint not in (None, fingerprint):
         return bar(s, "it looks different in every process")
     s.fingerprint = fingerprint
@@ -91,7 +91,7 @@ def _learn(s: StreamState, fingerprint: bytes) -> list[Action]:
 
 
 def _try_free(s: StreamState) -> list[Action]:
-    """FREE once every chain was seen unmoved after its last unwatched task."""
+    """Enter FREE once every chain was seen unmoved after its last unwatched task."""
     if s.phase is not Phase.ASKED or s.fingerprint is None:
         return []
     if any(chain.second_slot is not None for chain in s.chains):
@@ -123,7 +123,7 @@ def _ask(s: StreamState, task: Task) -> Ask:
 
 
 def _ask_again(s: StreamState, orphans: list[Task]) -> list[Action]:
-    """Free-standing tasks of workers that are no more."""
+    """Ask others for the free-standing tasks of workers that are gone."""
     if s.phase is Phase.FREE and not s.free.on:
         return bar(s, "all its workers died", orphans)
     return [_ask(s, task) for task in orphans]
@@ -148,7 +148,7 @@ def arrived(s: StreamState, event: FreeArrived) -> list[Action]:
 
 
 def arrived_at_home(s: StreamState, event: Arrived) -> list[Action]:
-    """What a chain owed from before tasks were free. It may have shared its place until now."""
+    """Take a batch owed from before tasks were free; end its worker if it crowds a host."""
     actions = chains.arrived(s, event)
     chain = s.chain_of(event.slot)
     if event.slot in s.crowd and chain is not None and not chain.num_owed:
@@ -157,12 +157,12 @@ def arrived_at_home(s: StreamState, event: Arrived) -> list[Action]:
 
 
 def crossed(s: StreamState, event: FreeArrived) -> list[Action]:
-    """Tasks were free until just now; this one is made at home, or was."""
+    """Ignore a free task's batch that came after the bar: it is made at home, or was."""
     return []
 
 
 def offered(s: StreamState, event: Offered) -> list[Action]:
-    """Places came or went."""
+    """Adapt to a changed capacity of other machines."""
     if not placement.take_offer(s, event):
         return []
     actions = [] if s.capacity else [a for c in s.chains for a in placement.wake(s, c)]
@@ -170,7 +170,7 @@ def offered(s: StreamState, event: Offered) -> list[Action]:
 
 
 def lost(s: StreamState, event: Lost) -> list[Action]:
-    """A worker of any kind."""
+    """Handle the loss of a worker of any kind."""
     chains.count_loss(s, event)
     slot, chain = event.slot, s.chain_of(event.slot)
     if slot == FINGERPRINT:
@@ -190,7 +190,7 @@ def lost(s: StreamState, event: Lost) -> list[Action]:
 
 
 def _blame(s: StreamState, event: Lost, owed: list[Task]) -> tuple[list[Action], list[Task]]:
-    """Of what a worker owed: what is given up, and what others make."""
+    """Split what a lost worker owed into what is given up and what others make."""
     guilty = owed[:1] if event.begun is None else [t for t in owed if t.id == event.begun]
     how = event.how
     if how is None:  # its machine was lost, or the way there
@@ -216,7 +216,7 @@ def _chain_lost(s: StreamState, event: Lost) -> list[Action]:
 
 
 def not_independent(s: StreamState, event: NotIndependent) -> list[Action]:
-    """A task that does not stand alone."""
+    """Handle a task that turned out not to be free-standing."""
     task = s.free.let_go(event.slot, event.task_id)
     if task is None:  # it crossed with the bar, or with a restart that let the task go
         chain = s.chain_of(event.slot)
@@ -234,13 +234,13 @@ def bar(
     moved: tuple[int, int] | None = None,
     dirty: Slot | None = None,
 ) -> list[Action]:
-    """Home for good. Free tasks not yet answered, and `more`, run at home when they are due.
+    """Bar free-standing tasks for good. Those not yet answered, and `more`, run at home when due.
 
-    moved: the chain whose state a task moves, and that task. dirty: a slot whose worker ran a
-    task that was none of its own. What was made elsewhere of a chain's later tasks than that
-    one, or than one that is yet to run at home and may move it too, did not see it, and is
-    made again. It has not left, for the earlier task itself has not; or that was made by a
-    second worker as well, which saw that it moves nothing.
+    moved: the chain whose state a task moves, and that task. dirty: a slot whose worker ran a task
+    that was none of its own. Results made elsewhere for the chain's tasks after that one, or after
+    one that is yet to run at home and may move the state too, did not see the change, and are made
+    again. They have not left, for the earlier task itself has not; or that was made by a second
+    worker as well, which saw that it moves nothing.
     """
     owed, held = s.free.end()
     owed += more or ()

@@ -1,6 +1,6 @@
-"""A batch that is late is asked of a second worker, and the first answer counts.
+"""Rules for hedged requests: a late batch is asked of a second worker, the first answer counts.
 
-Promise: one second worker a task; it is asked only where it can make what the first would have.
+Promise: one second worker a task; it is asked only if it can make what the first would have.
 Pure: no thread, clock, socket or torch.
 """
 
@@ -12,7 +12,7 @@ from stoker.scheduler.tasks.slot import Role, Slot
 
 
 def late(s: StreamState, event: Late) -> list[Action]:
-    """At home: start a second worker of the chain's, on another machine, from the chain's point."""
+    """Start a chain's second worker, on another machine and from its point (tasks at home)."""
     chain = s.chain_of(event.slot)
     if not _may_hedge(s) or chain is None or chain.where is Where.PINNED:
         return []
@@ -33,7 +33,7 @@ def late(s: StreamState, event: Late) -> list[Action]:
 
 
 def late_free(s: StreamState, event: Late) -> list[Action]:
-    """Tasks stand alone: ask any other worker for it."""
+    """Ask any other worker for a late free-standing task."""
     if not _may_hedge(s):
         return []
     chain = s.chain_of(event.slot)

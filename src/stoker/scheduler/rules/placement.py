@@ -1,8 +1,8 @@
-"""Which machine a chain's worker is on, and how many workers other machines have.
+"""Rules for placement: which machine a chain's worker is on, how many workers other machines get.
 
-Promise: this machine keeps its share of the chains; a place on another machine has one worker; a
-chain moves at once if it loses nothing by it, else at its next Point that is good on any machine.
-Pure: no thread, clock, socket or torch.
+Promise: this machine keeps its share of the chains; other machines get one worker for each that
+their capacity allows; a chain moves at once if it loses nothing by it, else at its next Point that
+is good on any machine. Pure: no thread, clock, socket or torch.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from stoker.scheduler.tasks.slot import Role, Slot
 
 
 def offered(s: StreamState, event: Offered) -> list[Action]:
-    """Places came or went while every task runs at home."""
+    """Adapt to a changed capacity of other machines while every task runs at home."""
     if not take_offer(s, event):
         return []
     for chain in filter(None, map(s.chain_of, event.crowd)):
@@ -25,7 +25,7 @@ def offered(s: StreamState, event: Offered) -> list[Action]:
 
 
 def take_offer(s: StreamState, event: Offered) -> bool:
-    """Whether other machines can be used: the job looks the same in every process."""
+    """Take an offer; whether other machines can be used: the job's fingerprint is theirs too."""
     s.capacity, s.num_local, s.crowd = event.capacity, event.num_local, event.crowd
     s.fingerprint = s.fingerprint or event.fingerprint
     if s.fingerprint != event.fingerprint:  # seen to differ between forks of one process
@@ -44,7 +44,7 @@ def plan_to_move(s: StreamState, chain: Chain) -> None:
 
 
 def send_away(s: StreamState) -> list[Action]:
-    """Have chains move where there are more places than here."""
+    """Have chains move that are beyond this machine's share."""
     here = [chain for chain in s.chains if not chain.is_away and not chain.is_hopeless]
     num_to_go = len(here) - num_to_keep(s)
     here = [chain for chain in here if chain.where is not Where.PINNED]
@@ -58,14 +58,14 @@ def send_away(s: StreamState) -> list[Action]:
 
 
 def num_to_keep(s: StreamState) -> int:
-    """Chains for this machine: its share of all that may work at once."""
+    """Return the number of chains for this machine: its share of all that may work at once."""
     if not s.capacity or s.num_local is None:
         return s.num_chains
     return min(s.num_local, round(s.num_chains * s.num_local / (s.num_local + s.capacity)))
 
 
 def move(s: StreamState, chain: Chain) -> list[Action]:
-    """To another machine, if there still is one."""
+    """Move a chain to another machine, if there still is one."""
     chain.stay_put()
     if not s.capacity:
         return []
@@ -77,7 +77,7 @@ def move(s: StreamState, chain: Chain) -> list[Action]:
 
 
 def hire(s: StreamState) -> list[Action]:
-    """A worker for each place, chains' own among them: two would but share a CPU."""
+    """Start workers up to the capacity, chains' own among them: more would but share CPUs."""
     if s.phase not in (Phase.ASKED, Phase.FREE):
         return []
     if s.num_deaths_away >= s.limits.max_deaths:  # with no answer between them: they all would
@@ -96,7 +96,7 @@ def hire(s: StreamState) -> list[Action]:
 
 
 def dismiss(s: StreamState, slots: Iterable[Slot]) -> tuple[list[Action], list[Task]]:
-    """End workers that free-standing tasks can do without. Returns also the tasks that nobody owes
+    """End workers that free-standing tasks can do without. Returns also the tasks that no slot owes
     any more."""
     actions: list[Action] = []
     orphans: list[Task] = []
@@ -114,12 +114,12 @@ def dismiss(s: StreamState, slots: Iterable[Slot]) -> tuple[list[Action], list[T
 
 
 def close_free(s: StreamState, slot: Slot) -> list[Task]:
-    """A slot is no more. The free-standing tasks that nobody owes now."""
+    """Remove a slot. Returns the free-standing tasks that no other slot owes."""
     return [task for task in s.free.close(slot) if not s.is_owed_at_home(task)]
 
 
 def may_sleep(s: StreamState, chain: Chain) -> bool:
-    """Whether its tasks are made without a worker of its own, and better so."""
+    """Whether a chain's tasks are made without a worker of its own, and better so."""
     is_needed = chain.num_owed or not any(slot != chain.slot for slot in s.free.on)
     has_place = s.capacity > 0 and s.num_chains_here >= num_to_keep(s)
     return s.phase is Phase.FREE and chain.is_away and has_place and not is_needed
@@ -137,7 +137,7 @@ def wake(s: StreamState, chain: Chain) -> list[Action]:
 
 
 def slots_for_free_tasks(s: StreamState) -> list[Slot]:
-    """Where others help, only some of this machine's."""
+    """Return the slots to ask: if others help, only some of this machine's."""
     if not s.capacity or s.num_local is None:
         return list(s.free.on)
     here = [slot for slot in s.free.on if s.is_here(slot)]

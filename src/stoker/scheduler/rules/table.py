@@ -1,6 +1,6 @@
-"""Which rule an event calls, in which phase, and which phases that may lead to.
+"""Maps each event, in each phase, to its rule and to the phases that it may lead to.
 
-A pair that is not in TABLE cannot be. docs/architecture.md has a picture that is made from it.
+A pair that is not in TABLE cannot occur. docs/architecture.md has a picture that is made from it.
 Pure: no thread, clock, socket or torch.
 """
 
@@ -33,7 +33,7 @@ HOME, ASKED, FREE, BARRED, CLOSED = Phase
 
 
 class Rule(NamedTuple):
-    """act(state, event) -> actions; to: phases that it may lead to, beside the one that it is in."""
+    """A rule. act(state, event) -> actions; to: phases that it may lead to, beside its own."""
 
     act: Callable[..., list[Action]]
     to: tuple[Phase, ...] = ()

@@ -1,1 +1,1 @@
-"""What others know of scheduling: tasks, slots, points, chains, and the order of batches."""
+"""Types that other packages use of scheduling: tasks, slots, points, chains, the batches' order."""

@@ -1,4 +1,4 @@
-"""Chains: what torch calls workers, freed from the process that runs them.
+"""Computes the number of chains and their seeds: torch's workers, apart from their processes.
 
 Promise: a chain's seeds are those that torch gives the worker of the same id.
 Pure: standard library only.
@@ -6,10 +6,10 @@ Pure: standard library only.
 
 
 def num_chains(setting: str, num_workers: int, num_slots: int) -> int:
-    """V, the number of chains of a loader.
+    """Return V, the number of chains of a loader.
 
-    setting: `--chains` (script, auto or a number); num_workers: the script's own, >= 1;
-    num_slots: processes that may run.
+    setting: `--chains` (script, auto or a number); num_workers: the script's own, >= 1; num_slots:
+    processes that may run.
     """
     if setting == "script":
         return num_workers
@@ -19,7 +19,7 @@ def num_chains(setting: str, num_workers: int, num_slots: int) -> int:
 
 
 def worker_seed(base_seed: int, worker_id: int) -> int:
-    """Seed of one worker's `random` and torch generators.
+    """Return the seed of one worker's `random` and torch generators.
 
     base_seed: 64 bits, drawn once per loader iterator; worker_id: 0-based. Returns their sum.
     Raises ValueError on a negative id. NumPy is seeded otherwise: see numpy_entropy().
@@ -31,9 +31,9 @@ def worker_seed(base_seed: int, worker_id: int) -> int:
 
 
 def numpy_entropy(base_seed: int, worker_id: int) -> list[int]:
-    """Entropy from which NumPy's SeedSequence gives the four words that torch seeds NumPy with.
+    """Return NumPy's SeedSequence entropy for the four words that torch seeds NumPy with.
 
-    Source: torch/utils/data/_utils/worker.py `_generate_state`, 2.13, which restates
-    SeedSequence; pinned by tests/unit/worker/test_seeding.py.
+    Source: torch/utils/data/_utils/worker.py `_generate_state`, 2.13, which restates SeedSequence;
+    pinned by tests/unit/worker/test_seeding.py.
     """
     return [worker_id, base_seed & 0xFFFFFFFF, base_seed >> 32, 0]

@@ -1,7 +1,7 @@
-"""What the sampler gives, as numbered tasks.
+"""Numbers the sampler's index lists as tasks, and tells which samplers may be asked ahead.
 
 Promise: task k is the k-th index list of the loader's epoch, and belongs to chain k mod V.
-Pure: samplers are looked at by name, torch is not imported.
+Pure: samplers are recognised by name, torch is not imported.
 """
 
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """One batch to be made: `body` is the encoded index list, as it travels."""
+    """A batch to be made. body: the encoded index list, as it travels."""
 
     id: int
     chain: int

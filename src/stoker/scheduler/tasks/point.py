@@ -1,4 +1,4 @@
-"""Where a chain can be taken up again: what a worker tells, and another begins with.
+"""Defines points, from which a replacement worker can take up a chain again.
 
 Pure: standard library only.
 """
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """After the task `task_id` of a map-style chain, with these generators.
+    """The state of a map-style chain after the task `task_id`: these generators.
 
     Good for any process whose dataset has the same `fingerprint`.
     """
@@ -23,7 +23,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class SavedPoint:
-    """Where an iterable was, before the batches that `proofs` are the digests of."""
+    """The saved state of an iterable. proofs: digests of the batches that came after it."""
 
     state: bytes = field(repr=False)
     generators: bytes = field(repr=False)

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Reorder(Generic[T]):
-    """Holds what came early. `first`: the id that leaves first; in_order=False: any may leave."""
+    """Holds early batches. `first`: the id that leaves first; in_order=False: any may leave."""
 
     __slots__ = ("_held", "_in_order", "_left", "next_id")
 
@@ -33,12 +33,12 @@ class Reorder(Generic[T]):
         self._held.pop(task_id, None)
 
     def skip(self, task_id: int) -> None:
-        """This one will never come; those after it need not wait for it."""
+        """Skip a batch that will never come; those after it need not wait for it."""
         if task_id >= self.next_id:
             self._leave(task_id)
 
     def take(self) -> tuple[int, T] | None:
-        """The batch that may leave now; None when it has not come."""
+        """Return the batch that may leave now; None if it has not come."""
         if self.next_id in self._held:
             task_id = self.next_id
         elif self._held and not self._in_order:

@@ -1,4 +1,4 @@
-"""Who makes batches: a slot is a place for one worker process at a time, and says what for.
+"""Defines slots: each holds one worker process at a time, and its role says what for.
 
 Pure: standard library only.
 """
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Role(IntEnum):
-    """What a slot's worker is for. Numbered, for they travel between processes."""
+    """The purpose of a slot's worker. Numbered, because roles travel between processes."""
 
     CHAIN = 0  # number: the chain's; on this machine or another
     EXTRA = 1  # tasks that stand alone, on this machine; number: counted on from the chains
@@ -20,14 +20,14 @@ class Role(IntEnum):
 
 
 class Slot(NamedTuple):
-    """Sorted: this machine's before others'."""
+    """A place for one worker process at a time. Sorted: this machine's before others'."""
 
     role: Role
     number: int
 
     @property
     def chain(self) -> int | None:
-        """The chain whose worker it is; None: its worker takes free-standing tasks, or none."""
+        """Number of the chain whose worker it is; None: it takes free-standing tasks, or none."""
         return self.number if self.role in (Role.CHAIN, Role.SECOND) else None
 
     def __str__(self) -> str:

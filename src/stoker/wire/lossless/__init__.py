@@ -1,4 +1,4 @@
-"""Fewer bytes for a tensor on a network, rebuilt to the bit: what others may use of it."""
+"""Compresses tensors for a network, rebuilt to the bit: the names that other packages may use."""
 
 from stoker.wire.lossless.codecs import Codec, Coded, decode, raw_nbytes, warm
 from stoker.wire.lossless.encoder import MIN_NBYTES, Encoder, Worth

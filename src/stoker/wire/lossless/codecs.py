@@ -1,12 +1,12 @@
-"""The codecs, each with its way back.
+"""Implements the lossless codecs, each with its decoder.
 
 - Tables: where each channel holds at most 256 values (any ToTensor + Normalize), a byte names the
   value and the table travels along. Tables are learned from the data; the transform is unknown.
 - Pcm: float32 audio that is k/32768 travels as int16.
 - Packed: integers travel in the narrowest type that holds them, compressed with zstd.
 
-Promise: what is coded was compared, every element, with what `decode` will write; `decode` raises
-ValueError for what is not whole, and writes nothing outside `out` whatever it is given.
+Promise: every element of what is encoded was compared with what `decode` will write; `decode`
+raises ValueError for damaged data, and writes nothing outside `out` whatever it is given.
 Ban: no torch. numba is imported by `warm`, or by the first float tensor.
 """
 
@@ -48,7 +48,7 @@ _INTEGERS = {f"{kind}{n}".encode(): np.dtype(f"{kind}{n}") for kind in "iu" for 
 
 
 class Coded(NamedTuple):
-    """A tensor's memory, ready to be sent. The parts stay as they are while somebody holds them."""
+    """An encoded tensor, ready to be sent. The parts do not change while something holds them."""
 
     codec: Codec
     head: bytes
@@ -67,7 +67,7 @@ def _kernels() -> ModuleType:
 
 
 def warm() -> None:
-    """Load the compiled loops, or compile them where nobody did: 0.6 s, or 8 s once a machine."""
+    """Load the compiled loops, or compile them if they never were: 0.6 s, or 8 s once a machine."""
     _kernels()
 
 
@@ -76,11 +76,11 @@ def warm() -> None:
 
 class Coder(Protocol):
     def __call__(self, memory: Dense, scratch: Scratch) -> Coded | None:
-        """The tensor as this codec has it; None where it cannot."""
+        """Return the tensor as this codec encodes it; None if it cannot."""
 
 
 class _Tables:
-    """Remembers the values of each channel along one axis; None: of all elements together."""
+    """Remembers the values of each channel along `axis`; None: of all elements together."""
 
     def __init__(self, axis: int | None, num_channels: int, dtype: np.dtype[Any]) -> None:
         kernels, self._axis, self._num_channels = _kernels(), axis, num_channels
@@ -128,7 +128,7 @@ _AXES = (None, -3, -1, -4)
 
 
 def coders(memory: Dense) -> Iterator[Coder]:
-    """All that may suit a tensor, in the order in which to try them."""
+    """Iterate the codecs that may suit a tensor, in the order in which to try them."""
     dtype = memory.flat.dtype
     if dtype.kind != "f":
         yield _packed
@@ -151,18 +151,18 @@ def coders(memory: Dense) -> Iterator[Coder]:
 
 
 def raw_nbytes(head: bytes | memoryview) -> int:
-    """How large `out` must be. Raises ValueError for what is no head."""
+    """Return how large `out` must be. Raises ValueError if this is no head."""
     return _read_head(head).raw_nbytes
 
 
 def decode(
     codec: int, head: bytes | memoryview, payload: bytes | memoryview, out: memoryview
 ) -> None:
-    """Write the memory that `encode` took. payload: its parts, one after the other.
+    """Decode into `out` the memory that was encoded. payload: its parts, one after the other.
 
     out: writable, of exactly the raw size, at a multiple of its elements' size. Raises ValueError
-    where lengths or contents do not fit each other; `out` may then hold anything. Takes no
-    memory but for the tables and, where integers were narrowed, less than `out` has.
+    if lengths or contents do not fit each other; `out` may then hold anything. Allocates no memory
+    but for the tables and, if integers were narrowed, less than `out` has.
     """
     fields = _read_head(head)
     if fields.raw_nbytes != out.nbytes:
@@ -192,7 +192,7 @@ def _integer(code: bytes) -> np.dtype[Any]:
 
 
 def _shown_as(out: memoryview, dtype: np.dtype[Any]) -> Array:
-    """Raises ValueError where the size is no multiple of the elements'."""
+    """View `out` as elements. Raises ValueError if its size is no multiple of the elements'."""
     shown = np.frombuffer(out, dtype)
     if not shown.flags.aligned or not shown.flags.writeable:
         raise ValueError(f"no memory for {dtype} elements: not aligned, or read-only")
@@ -237,7 +237,7 @@ def _decode_packed(head: _Head, payload: bytes | memoryview, out: memoryview) ->
 
 
 def _unpack(packed: bytes | memoryview, out: memoryview) -> None:
-    """Never writes or takes more than `out`, whatever size the stream claims."""
+    """Decompress into `out`; never write or allocate more, whatever size the stream claims."""
     unpacker = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_NBYTES)
     try:
         with unpacker.stream_reader(packed) as stream:

@@ -1,4 +1,4 @@
-"""Who decides: which codec for which tensor, and whether it gains on this link.
+"""Decides which lossless codec to use for which tensor, and whether it gains time on this link.
 
 Promise: a codec that gains nothing costs 2 % at most.
 """
@@ -17,11 +17,11 @@ MAX_KINDS = 256  # of tensors that an encoder remembers; a table of 3 channels t
 
 
 class Worth:
-    """Whether coding one kind of tensor gains time on a link. Pure: told times, reads no clock.
+    """Decides whether encoding one kind of tensor gains time on a link. Pure: it reads no clock.
 
-    A codec is used while sending the raw bytes would take longer than coding, sending and decoding
-    take one after the other. Where it was of no use it is tried again after REST times what the
-    try cost: so a codec that is never used costs 2 % at most.
+    A codec is used while sending the raw bytes would take longer than encoding, sending and
+    decoding take one after the other. If it was of no use it is tried again after REST times what
+    the try cost: so a codec that is never used costs 2 % at most.
     """
 
     THIN_NBYTES_PER_S = 125e6  # a link of unknown speed is taken for 1 Gbit/s
@@ -37,7 +37,8 @@ class Worth:
         self._retry_at_s = -math.inf
 
     def gains(self, link_nbytes_per_s: float | None) -> bool:
-        """As measured so far; of two measurements the quicker, for noise only ever slows."""
+        """Whether encoding gains time, as measured so far; of two measurements the quicker counts,
+        for noise only ever slows."""
         raw_s = 1 / (link_nbytes_per_s or self.THIN_NBYTES_PER_S)
         work_s = min(self._encode_s_per_byte) * (1 + self.DECODE_SHARE)
         return (work_s + self._sent_share * raw_s) * self.MARGIN < raw_s
@@ -46,7 +47,7 @@ class Worth:
         return now_s >= self._retry_at_s or self.gains(link_nbytes_per_s)
 
     def succeeded(self, raw_nbytes: int, sent_nbytes: int, spent_s: float, now_s: float) -> None:
-        """Coded, whether or not it was sent so."""
+        """Note that a tensor was encoded, whether or not it was sent so."""
         self._encode_s_per_byte = self._encode_s_per_byte[1], spent_s / raw_nbytes
         self._sent_share = sent_nbytes / raw_nbytes
         self._num_first_left -= 1
@@ -54,21 +55,21 @@ class Worth:
             self._retry_at_s = now_s + self.REST * spent_s
 
     def failed(self, spent_s: float, now_s: float) -> None:
-        """No codec suits what is in it."""
+        """Note that no codec suits a tensor's content."""
         self._encode_s_per_byte = (math.inf, math.inf)
         self._num_first_left = self.NUM_FIRST
         self._retry_at_s = now_s + self.REST * spent_s
 
 
 class _Kind:
-    """What is known of tensors that look alike."""
+    """Remembers, of tensors that look alike, which codec worked and what it gained."""
 
     def __init__(self) -> None:
         self.worth = Worth()
         self.coder: Coder | None = None  # that did it last
 
     def encode(self, memory: Dense, scratch: Scratch) -> Coded | None:
-        """Anew where what worked before does not: its tables may be full of older values."""
+        """Encode with the codec that worked last, else try all: its tables may be outdated."""
         for coder in itertools.chain([self.coder] if self.coder else [], coders(memory)):
             coded = coder(memory, scratch)
             if coded is not None:
@@ -79,7 +80,8 @@ class _Kind:
 
 
 class Encoder:
-    """One link's; remembers per kind of tensor what worked and what it gained. Not thread-safe."""
+    """Encodes one link's tensors; remembers per kind what worked and what it gained. Not
+    thread-safe."""
 
     def __init__(
         self,
@@ -91,10 +93,10 @@ class Encoder:
         self._kinds: dict[object, _Kind] = {}
 
     def encode(self, shown: Array, link_nbytes_per_s: float | None = None) -> Coded | None:
-        """A dense tensor's whole memory; None: send it as it is, for that is as quick.
+        """Encode a dense tensor's whole memory; None: send it as it is, for that is as quick.
 
         shown: the tensor as numpy shows it; bfloat16, which numpy lacks, as its float16 view.
-        link_nbytes_per_s: as the caller measured it; None where nobody knows.
+        link_nbytes_per_s: as the caller measured it; None if it is unknown.
         """
         memory = dense(shown) if shown.nbytes >= MIN_NBYTES else None
         if memory is None:
@@ -114,7 +116,8 @@ class Encoder:
         return coded if kind.worth.gains(link_nbytes_per_s) else None
 
     def _kind_of(self, memory: Dense) -> _Kind:
-        """Alike: type, memory order, number of channels where images have it, size within 2x."""
+        """Return what is known of tensors alike in type, memory order, number of channels where
+        images have it, and size within 2x."""
         num_channels = memory.shape[-3] if len(memory.shape) >= 3 else 0
         size_class = memory.flat.nbytes.bit_length()
         key = memory.flat.dtype.str, memory.order, num_channels, size_class

@@ -1,6 +1,6 @@
-"""The compiled loops of `lossless`: values to indices and back, audio to 16 bits and back.
+"""Compiled loops of `lossless`: they turn values into indices and back, audio to 16 bits and back.
 
-Promise: an encoder that says True has compared every element with what its decoder will write,
+Promise: an encoder that returns True has compared every element with what its decoder will write,
 bit for bit. No loop leaves the arrays it is given, whatever is in them.
 Ban: no torch, no thread; floats are handled as their bits, so a NaN is a value like any other.
 
@@ -61,7 +61,7 @@ def _rehash(table: Bits, size: int, slots: Bytes, multiplier: Any) -> Any:
 
 @kernel()
 def _learn(values: Bits, table: Bits, size: int) -> int:
-    """Append the values that the table lacks. Returns its new size, -1 where it is too small."""
+    """Append the values that the table lacks. Returns its new size, -1 if it is too small."""
     for i in range(values.size):
         bits = values[i]
         k = 0
@@ -77,7 +77,7 @@ def _learn(values: Bits, table: Bits, size: int) -> int:
 
 @kernel()
 def _look_up(values: Bits, out: Bytes, table: Bits, slots: Bytes, multiplier: Any) -> bool:
-    """Write each value's index; whether every index leads back to the very same bits."""
+    """Write each value's index. Returns whether every index leads back to the very same bits."""
     wrong = values.dtype.type(0)
     for i in range(values.size):
         bits = values[i]
@@ -91,7 +91,7 @@ def _look_up(values: Bits, out: Bytes, table: Bits, slots: Bytes, multiplier: An
 def _encode_run(
     values: Bits, out: Bytes, c: int, tables: Bits, sizes: Any, slots: Bytes, multipliers: Any
 ) -> bool:
-    """One channel's next elements; values that are new to its table are learned first."""
+    """Encode one channel's next elements; values that are new to its table are learned first."""
     if sizes[c] and _look_up(values, out, tables[c], slots[c], multipliers[c]):
         return True
     size = _learn(values, tables[c], sizes[c])
@@ -113,10 +113,10 @@ def encode_tables(
     values: Bits, out: Bytes, num_channels: int, inner: int,
     tables: Bits, sizes: Any, slots: Bytes, multipliers: Any,
 ) -> bool:  # fmt: skip
-    """Write the index of every value in its channel's table; False: some table is too small.
+    """Write the index of every value in its channel's table. Returns False if a table is too small.
 
-    values: memory as (outer, num_channels, inner). tables, sizes, slots, multipliers: what is
-    known of each channel, one row each; grows here. An entry once used never changes.
+    values: memory as (outer, num_channels, inner). tables, sizes, slots, multipliers: what is known
+    of each channel, one row each; grows here. An entry once used never changes.
     """
     if inner == 1:
         for first in range(0, values.size, _RUN * num_channels):
@@ -143,7 +143,7 @@ def _decode_run(indices: Bytes, out: Bits, table: Bits) -> None:
 
 @kernel(*_each_width("void(Array(u1, 1, 'C', readonly=True), {T}[::1], i8, i8, {T}[:,::1])"))
 def decode_tables(indices: Bytes, out: Bits, num_channels: int, inner: int, tables: Bits) -> None:
-    """Write each index's value. The tables have NUM_VALUES entries, so that any byte is good."""
+    """Write each index's value. The tables have NUM_VALUES entries, so that any byte is valid."""
     if inner == 1:
         for first in range(0, indices.size, _RUN * num_channels):
             end = min(indices.size, first + _RUN * num_channels)
@@ -157,7 +157,7 @@ def decode_tables(indices: Bytes, out: Bits, num_channels: int, inner: int, tabl
 
 @kernel("b1(Array(f4, 1, 'C', readonly=True), Array(u4, 1, 'C', readonly=True), i2[::1])")
 def encode_pcm(values: Any, bits: Any, out: Any) -> bool:
-    """Write k where a value is k/32768 to the bit; False: some value is not.
+    """Write k for each value that is k/32768 to the bit. Returns False if some value is not.
 
     bits: the same memory as values.
     """

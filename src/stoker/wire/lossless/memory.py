@@ -1,4 +1,4 @@
-"""A tensor's memory as a codec takes it, and memory for what it gives."""
+"""Views a tensor's memory as a codec takes it, and provides memory for what the codec writes."""
 
 import math
 import weakref
@@ -11,14 +11,14 @@ Array = npt.NDArray[Any]
 
 
 class Dense(NamedTuple):
-    """A tensor's elements as they lie in memory, and which axis is where."""
+    """A tensor's elements as they lie in memory, and the order of its axes there."""
 
     flat: Array
     shape: tuple[int, ...]  # as the tensor shows it
     order: tuple[int, ...]  # its axes from the widest stride to the narrowest
 
     def around(self, axis: int | None) -> tuple[int, int]:
-        """(channels, elements of one channel in a row) where `axis` is that of the channels."""
+        """Return (channels, elements of one channel in a row) if `axis` is that of the channels."""
         if axis is None:
             return 1, self.flat.size
         place = self.order.index(axis % len(self.shape))
@@ -26,7 +26,7 @@ class Dense(NamedTuple):
 
 
 def dense(shown: Array) -> Dense | None:
-    """None where the memory has gaps, overlaps or elements that we do not know."""
+    """View a tensor as dense memory; None if it has gaps, overlaps or elements we do not know."""
     if shown.dtype.kind not in "fiub" or not shown.dtype.isnative or not shown.flags.aligned:
         return None
     order = tuple(sorted(range(shown.ndim), key=lambda axis: -shown.strides[axis]))
@@ -35,7 +35,7 @@ def dense(shown: Array) -> Dense | None:
 
 
 class Scratch:
-    """Memory for what is sent, used again: first touch of fresh pages costs 20x a second one."""
+    """Memory for encoded data, used again: first touch of fresh pages costs 20x a second one."""
 
     MAX_KEPT = 4
 
@@ -43,7 +43,7 @@ class Scratch:
         self._free: list[Array] = []
 
     def take(self, nbytes: int) -> Array:
-        """uint8; free again when nothing holds this very array, as its `data` does."""
+        """Return uint8 memory; free again once nothing holds this array, as its `data` does."""
         fitting = [whole for whole in self._free if nbytes <= whole.size <= 2 * nbytes]
         whole = fitting[0] if fitting else np.empty(nbytes, np.uint8)
         # What another thread gives back while this list is made is lost to us, not leaked.
