@@ -10,7 +10,7 @@ import sys
 import sysconfig
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from stoker import speak
 from stoker.clock import now_s
@@ -19,6 +19,7 @@ from stoker.local.sizing import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from stoker.remote.trainer.fleet import Fleet
     from stoker.report.record import Recorder
@@ -115,7 +116,7 @@ def fleet() -> "Fleet | None":
             more = {"num_cores": cores(), "versions": versions(), "folder": code_folder()}
             more |= {"about": _about(), "cluster": _cluster_of_rank(settings.cluster)}
             try:
-                made = Fleet(asked | more, say_once)
+                made = Fleet(cast("Any", asked | more), say_once)
             except OSError as error:  # no process, memory or file descriptor for it
                 say_once(f"remote workers are not available: {error}")
                 return None

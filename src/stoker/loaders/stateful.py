@@ -11,7 +11,7 @@ Owner: the thread that iterates.
 import collections
 import dataclasses
 import logging
-from typing import Any
+from typing import Any, cast
 
 from torch._utils import ExceptionWrapper
 from torch.utils.data import _DatasetKind
@@ -170,7 +170,7 @@ class StatefulIterator(StreamIterator, _StatefulMultiProcessingDataLoaderIter): 
                 error = death(begun, self._state.max_deaths)
                 self.tells = not self._driver.is_to_blame(begun)
                 raise error
-            state, is_delta = loads(begun)
+            state, is_delta = cast(tuple[Any, bool], loads(begun))
             if isinstance(state, ExceptionWrapper):
                 self.tells = True
                 state.reraise()

@@ -20,7 +20,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch.multiprocessing import reductions
@@ -80,10 +80,12 @@ class LargeBuffers:
         return False
 
 
-def _is_foreign_array(kind: type, value: Any) -> bool:
+def _is_foreign_array(kind: type, value: object) -> bool:
     """Whether this is a big-endian array: with torch's protocol, 4, it arrives in native order."""
     numpy = sys.modules.get("numpy")
-    return numpy is not None and issubclass(kind, numpy.ndarray) and not value.dtype.isnative
+    if numpy is None or not issubclass(kind, numpy.ndarray):
+        return False
+    return not getattr(value, "dtype").isnative  # noqa: B009  # NumPy may lack
 
 
 class _Pickler(pickle.Pickler):
@@ -94,27 +96,30 @@ class _Pickler(pickle.Pickler):
         # Not a method: a cycle would keep every batch until the next garbage collection.
         large = LargeBuffers(self.buffers, LARGE_NBYTES)
         super().__init__(file, protocol=5, buffer_callback=large)
-        self.dispatch_table = _reducers()
+        self.dispatch_table = _reducers()  # type: ignore[assignment]
         self.storages: list[torch.UntypedStorage] = []
         self.shown: list[torch.Tensor | None] = []
         self.ranges: list[list[int]] = []  # bytes of the storage that anything shows
         self._number: dict[int, int] = {}
 
-    def reducer_override(self, value: Any) -> Any:
+    def reducer_override(self, value: object) -> object:  # type: ignore[override]  # pickle's
         kind = type(value)
         if kind in _PLAIN:
+            tensor = cast(torch.Tensor, value)
             if (
-                value.layout is not torch.strided
-                or value.is_nested  # may be called strided, and has neither sizes nor strides
-                or value.device.type != "cpu"
-                or value.requires_grad
-                or value.is_quantized
+                tensor.layout is not torch.strided
+                or tensor.is_nested  # may be called strided, and has neither sizes nor strides
+                or tensor.device.type != "cpu"
+                or tensor.requires_grad
+                or tensor.is_quantized
                 or kind is not torch.Tensor
             ):
-                return reductions.reduce_tensor(value)
-            return _tensor, self._describe(value)
-        if kind is torch.UntypedStorage and value.device.type == "cpu":
-            return _storage, (self._add(value, 0, value.nbytes()),)
+                return reductions.reduce_tensor(tensor)
+            return _tensor, self._describe(tensor)
+        if kind is torch.UntypedStorage:
+            storage = cast(torch.UntypedStorage, value)
+            if storage.device.type == "cpu":
+                return _storage, (self._add(storage, 0, storage.nbytes()),)
         if _is_foreign_array(kind, value):
             return value.__reduce__()
         return NotImplemented
@@ -167,15 +172,15 @@ def _shown(offset: int, size: Sequence[int], stride: Sequence[int], itemsize: in
     return [offset * itemsize & ~63, (offset + span + 1) * itemsize]
 
 
-def _reducers() -> dict[type, Callable[[Any], Any]]:
-    extra: dict[type, Callable[[Any], Any]] = ForkingPickler._extra_reducers  # type: ignore[attr-defined]
+def _reducers() -> dict[type, Callable[..., object]]:
+    extra: dict[type, Callable[..., object]] = ForkingPickler._extra_reducers  # type: ignore[attr-defined]
     if len(_merged) < len(extra) + len(copyreg.dispatch_table):
         _merged.update(copyreg.dispatch_table)
         _merged.update(extra)
     return _merged
 
 
-_merged: dict[type, Callable[[Any], Any]] = {}
+_merged: dict[type, Callable[..., object]] = {}
 
 
 def encode(batch: object, heap: Heap | None) -> Encoded:
@@ -262,7 +267,7 @@ def dumps(value: object) -> bytes:
     return b"".join((head, encoded.table, *encoded.blob))
 
 
-def loads(data: bytes | memoryview) -> Any:
+def loads(data: bytes | memoryview) -> object:
     """Decode the bytes that `dumps` returned. Raises what unpickling raises."""
     num_storages, num_buffers, stream_nbytes = _ALONE.unpack_from(data)
     view = memoryview(bytearray(data) if num_storages else data)[_ALONE.size :]
@@ -286,7 +291,7 @@ def decode(
     blob: memoryview,
     lender: Lender | None,
     copies: bool = False,
-) -> Any:
+) -> object:
     """Return the batch that `encode` took. Raises what unpickling raises.
 
     blob: pickle stream, then what lies inline, in the table's order; it may be overwritten once

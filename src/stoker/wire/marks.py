@@ -5,7 +5,6 @@ one starts; nothing waits for it, and to note a task costs one store.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from stoker.wire.slabs import Arena
 
@@ -24,7 +23,7 @@ class Marks:
         self._arena = arena
         self._words = arena.view(0, arena.nbytes).cast("q")  # a new page is zero: counted from one
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _marks_in, (self._arena,)
 
     @property

@@ -13,7 +13,7 @@ import select
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.reduction import DupFd
-from typing import Any
+from typing import Protocol
 from weakref import ref
 
 from stoker import descriptors
@@ -52,7 +52,7 @@ class Arena:
         self._map = mmap.mmap(-1 if fd is None else fd, nbytes, flags=flags)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Pickle only while a process is being started: multiprocessing carries the descriptor."""
         assert self._fd is not None, "this arena can only be inherited"
         return _arena_of, (self.nbytes, DupFd(self._fd))
@@ -81,7 +81,11 @@ class Arena:
         return (ctypes.c_ubyte * nbytes).from_buffer(self._map, offset)
 
 
-def _arena_of(nbytes: int, descriptor: Any) -> Arena:
+class _Travelling(Protocol):
+    def detach(self) -> int: ...
+
+
+def _arena_of(nbytes: int, descriptor: "_Travelling") -> Arena:
     fd = descriptor.detach()
     os.set_inheritable(fd, False)
     return Arena(nbytes, can_travel=True, fd=fd)
@@ -150,7 +154,7 @@ class Heap:
             del self._num_holders[offset]
             self._extents.give(offset)
 
-    def _on_death(self, loan: Any) -> None:
+    def _on_death(self, loan: "_Loan") -> None:
         self._died.append(loan.offset)
 
     def _bury(self) -> None:

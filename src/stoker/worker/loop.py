@@ -11,7 +11,7 @@ import pickle
 import select
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._utils import ExceptionWrapper
@@ -130,7 +130,7 @@ class Worker:
                 if kind == Kind.BEGIN:
                     self._begin(frame)
                 elif kind == Kind.RESUME:
-                    self._resume(loads(frame.extra))
+                    self._resume(cast(int | None, loads(frame.extra)))
                 elif kind == Kind.RERUN:
                     self._rerun(frame.header, loads(frame.extra))
                 elif kind == Kind.RELOAD:

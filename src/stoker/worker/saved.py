@@ -13,7 +13,7 @@ Owner: the worker's main thread.
 
 import hashlib
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from torch._utils import ExceptionWrapper
 
@@ -100,7 +100,7 @@ def _state_of(iterator: Any, dataset: Any) -> bytes:
 
 def load_dataset(point: SavedPoint, dataset: Any) -> Any:
     """Restore the dataset's state, before `iter(dataset)`. Returns the iterator's state."""
-    own, iterators = loads(point.state)
+    own, iterators = cast(tuple[Any, Any], loads(point.state))
     if own is not None:
         dataset.load_state_dict(own)
     return iterators

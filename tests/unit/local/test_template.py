@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from stoker.clock import Deadline
+from stoker.local import forks
 from stoker.local import template as local
 from stoker.local.template import Template
 
@@ -18,7 +19,7 @@ class Forks:
     """The C library's fork, and then a signal from the process between."""
 
     def __init__(self, trainer_pid: int, send: Callable[[], None]) -> None:
-        self._python, self._trainer_pid, self._send = local._python, trainer_pid, send
+        self._python, self._trainer_pid, self._send = forks._python, trainer_pid, send
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._python, name)
@@ -54,7 +55,7 @@ def test_a_signal_to_the_group_while_it_is_forked_runs_the_scripts_handler_in_no
     pid, (reader, writer) = os.getpid(), os.pipe()
     handler(lambda *_: os.write(writer, b"%d " % os.getpid()))
     send = lambda: os.kill(os.getpid(), signal.SIGUSR1)  # noqa: E731
-    monkeypatch.setattr(local, "_python", Forks(pid, send))
+    monkeypatch.setattr(forks, "_python", Forks(pid, send))
     made = template()
     signal.raise_signal(signal.SIGUSR1)
     assert os.read(reader, 1000) == b"%d " % pid
@@ -71,7 +72,7 @@ def test_where_a_handler_raises_while_it_is_forked_it_ends(monkeypatch, handler)
         raise TimeoutError
 
     handler(interrupt)
-    monkeypatch.setattr(local, "_python", Forks(pid, send=lambda: os.kill(pid, signal.SIGUSR1)))
+    monkeypatch.setattr(forks, "_python", Forks(pid, send=lambda: os.kill(pid, signal.SIGUSR1)))
     with pytest.raises(TimeoutError):
         template()
     os.close(writer)  # the template has a copy

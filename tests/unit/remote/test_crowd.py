@@ -2,7 +2,7 @@
 
 import pytest
 
-from stoker.remote.trainer.fleet import Away, _Latest
+from stoker.remote.trainer.away import Away, _Latest
 from tests.slots import C
 
 

@@ -16,7 +16,8 @@ from stoker.scheduler.late import Lateness
 from stoker.scheduler.tasks.slot import Slot
 
 if TYPE_CHECKING:  # its packages may not be installed where no other machine is asked for
-    from stoker.remote.trainer.fleet import Away, Fleet
+    from stoker.remote.trainer.away import Away
+    from stoker.remote.trainer.fleet import Fleet
 
 # How often a loop that never waits hears of other machines, which speak twice a second.
 HEAR_EVERY_S = 0.1

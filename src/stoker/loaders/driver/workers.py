@@ -17,7 +17,7 @@ from stoker.wire.slabs import Lender
 from stoker.worker.main import FAILED
 
 if TYPE_CHECKING:  # its packages may not be installed where no other machine is asked for
-    from stoker.remote.trainer.fleet import Away
+    from stoker.remote.trainer.away import Away
 
 # What a process that was told to end may take to say how it ended.
 EXIT_WAIT_S = 5.0

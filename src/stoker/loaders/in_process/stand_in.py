@@ -11,7 +11,7 @@ Owner: the process's main thread.
 
 from collections.abc import Iterator
 from types import EllipsisType, NotImplementedType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch._utils import ExceptionWrapper
@@ -68,7 +68,7 @@ class StandIn(Worker):
 
     def _serve(self, frame: Frame) -> None:
         header = frame.header
-        request = Request(*loads(frame.payload[: header.blob_nbytes]))
+        request = Request(*cast(tuple[Any, ...], loads(frame.payload[: header.blob_nbytes])))
         if request.generators is not None:
             restore_generators(request.generators)
         before = save_generators()

@@ -3,8 +3,40 @@
 One contract suite (tests/contract/) runs on every implementation.
 """
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, Required, TypedDict
+
+
+class Settings(TypedDict, total=False):
+    """What a trainer tells its receiver first. workers: `N` or `MIN:MAX`; bind: an address of this
+    machine; versions: that hosts must have; num_cores: this rank's share; host: the command that
+    is a host; about: for `stoker status`."""
+
+    cluster: Required[str]
+    workers: Required[str | None]
+    bind: str | None
+    no_tls: bool
+    allow_mismatch: bool
+    versions: dict[str, str]
+    num_cores: int
+    folder: str | None
+    host: Sequence[str]
+    about: dict[str, object]
+
+
+class Way(TypedDict, total=False):
+    """What a host is told: the way to the trainer, and who it is. token: hex digits; ships_code: its
+    working folder is a copy of the script's; is_bound: it ends with whoever starts it."""
+
+    address: Required[str]
+    port: Required[int]
+    token: Required[str]
+    certificate: Required[str]
+    hash_seed: str | None
+    name: str
+    node: str
+    ships_code: bool
+    is_bound: bool
 
 
 class Engine(Protocol):
@@ -20,9 +52,7 @@ class Engine(Protocol):
         """Return the address of the interface by which the cluster reaches this machine. Raises if
         there is no cluster."""
 
-    def run(
-        self, way: dict[str, Any], tell: Callable[[str], None], dismiss: Callable[[str], None]
-    ) -> None:
+    def run(self, way: Way, tell: Callable[[str], None], dismiss: Callable[[str], None]) -> None:
         """Keep hosts running, each told `way` with its name and node. Never returns, nor raises.
 
         Names are unique among the hosts that live; one that is started again may keep its own.
@@ -44,13 +74,11 @@ class Engine(Protocol):
         them. Until the first call MIN run, and at least 1.
         """
 
-    def publish(self, stats: dict[str, Any]) -> None:
+    def publish(self, stats: dict[str, object]) -> None:
         """Set what `stoker status` shows of this run. From any thread; never waits."""
 
 
-def make_engine(
-    settings: dict[str, Any], tell: Callable[[str], None] = lambda text: None
-) -> Engine:
+def make_engine(settings: Settings, tell: Callable[[str], None] = lambda text: None) -> Engine:
     """Make the engine that `--cluster` names. tell: as in `Engine.run`, but before code is sent."""
     if settings["cluster"].startswith("processes:"):
         from stoker.remote.engines.processes import Processes

@@ -13,9 +13,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from stoker.clock import Deadline, now_s
+from stoker.remote.engines.engine import Settings, Way
 from stoker.remote.engines.hosts import Backoff, Bounds, to_give_back
 
 CODE_FOLDER = "STOKER_CODE_FOLDER"  # a host's variable: where the script's modules are
@@ -36,7 +36,7 @@ class _Place:
 class Processes:
     """Engine of plain processes, at most N. settings: `cluster` is `processes:N`; see `Engine`."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._host = settings.get("host", HOST)
         self._num_cpus = int(settings["cluster"].partition(":")[2])
         self._bounds = Bounds.of(settings["workers"])
@@ -57,12 +57,10 @@ class Processes:
         self._num_wanted = self._bounds.clamp(num_hosts)
         os.eventfd_write(self._wake_fd, 1)
 
-    def publish(self, stats: dict[str, Any]) -> None:
+    def publish(self, stats: dict[str, object]) -> None:
         """Do nothing: there is no cluster that could be asked."""
 
-    def run(
-        self, way: dict[str, Any], tell: Callable[[str], None], dismiss: Callable[[str], None]
-    ) -> None:
+    def run(self, way: Way, tell: Callable[[str], None], dismiss: Callable[[str], None]) -> None:
         while True:
             self._give_back(dismiss)
             self._start(way, tell)
@@ -88,7 +86,7 @@ class Processes:
             if deadline.is_over():
                 process.kill()
 
-    def _start(self, way: dict[str, Any], tell: Callable[[str], None]) -> None:
+    def _start(self, way: Way, tell: Callable[[str], None]) -> None:
         """Start hosts that are missing and due; later again if the system refuses."""
         while len(self._places) < self._num_hosts():
             self._places[next(self._numbers)] = _Place()
@@ -104,9 +102,10 @@ class Processes:
                     self._told.add(str(error))
                     tell(f"a worker cannot be started, and is tried again: {error}")
 
-    def _start_one(self, way: dict[str, Any], number: int) -> "subprocess.Popen[bytes]":
-        here = {"name": _name(number), "node": os.uname().nodename, "is_bound": True}
-        process = start_host({**way, **here}, self._host)
+    def _start_one(self, way: Way, number: int) -> "subprocess.Popen[bytes]":
+        node = os.uname().nodename
+        told: Way = {**way, "name": _name(number), "node": node, "is_bound": True}
+        process = start_host(told, self._host)
         try:
             fd = os.pidfd_open(process.pid)
         except OSError:
@@ -145,7 +144,7 @@ def _name(number: int) -> str:
 
 
 def start_host(
-    way: dict[str, Any], host: Sequence[str] = HOST, code: str | None = None
+    way: Way, host: Sequence[str] = HOST, code: str | None = None
 ) -> "subprocess.Popen[bytes]":
     """Start a host process. It ends when its stdin does, which the caller holds open.
 

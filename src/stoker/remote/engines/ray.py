@@ -24,6 +24,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from stoker.clock import now_s
+from stoker.remote.engines.engine import Settings, Way
 from stoker.remote.engines.hosts import (
     UNREACHABLE,
     Backoff,
@@ -53,7 +54,7 @@ class HostActor:
         """Return the id of its node."""
         return str(ray.get_runtime_context().get_node_id())
 
-    def keep(self, way: dict[str, Any], host: Sequence[str]) -> tuple[int, str]:
+    def keep(self, way: Way, host: Sequence[str]) -> tuple[int, str]:
         """Run the host until it is given back or finds no trainer; returns its exit code and node.
 
         A host that dies is restarted, but not if the trainer is gone: Ray, which should end this
@@ -188,7 +189,7 @@ class RayEngine:
     """Engine on Ray. settings: `cluster` is `auto`, HOST:PORT or ray://HOST:PORT; `folder`, if any,
     is shipped; the rest as `Engine`. Raises ConnectionError if nothing answers."""
 
-    def __init__(self, settings: dict[str, Any], tell: Callable[[str], None]) -> None:
+    def __init__(self, settings: Settings, tell: Callable[[str], None]) -> None:
         self._host: Sequence[str] = settings.get("host", HOST)
         self._address: str = settings["cluster"]
         self._bounds = Bounds.of(settings["workers"])
@@ -199,7 +200,7 @@ class RayEngine:
         self._told: set[str] = set()
         self._ships_code = False
         self._dialled = ""
-        self._stats: dict[str, Any] = {}
+        self._stats: dict[str, object] = {}
         self._runs = _Runs()
         self._num_looks = 0
         # What is not shipped is told here; Ray would tell the user of a list of its own.
@@ -225,12 +226,10 @@ class RayEngine:
         self._num_wanted = self._bounds.clamp(num_hosts)
         self._woken.set()
 
-    def publish(self, stats: dict[str, Any]) -> None:
+    def publish(self, stats: dict[str, object]) -> None:
         self._stats = stats
 
-    def run(
-        self, way: dict[str, Any], tell: Callable[[str], None], dismiss: Callable[[str], None]
-    ) -> None:
+    def run(self, way: Way, tell: Callable[[str], None], dismiss: Callable[[str], None]) -> None:
         self._dialled = f"{way['address']} port {way['port']}"
         while True:
             try:
@@ -313,7 +312,7 @@ class RayEngine:
 
     def _start(
         self,
-        way: dict[str, Any],
+        way: Way,
         nodes: _Nodes,
         cpus: Mapping[str, int],
         num_wanted: int | None,

@@ -18,8 +18,9 @@ from collections.abc import Callable
 import torch
 
 from stoker.clock import Deadline, now_s
+from stoker.local.forks import die_with_parent
 from stoker.local.sizing import machine_nbytes
-from stoker.local.template import die_with_parent, reap
+from stoker.local.template import reap
 from stoker.remote.engines.hosts import UNREACHABLE
 from stoker.remote.host.job_process import JobProcess, is_stopped, kill
 from stoker.remote.host.node import Needs, Node

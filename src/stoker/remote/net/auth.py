@@ -17,7 +17,8 @@ import socket
 import ssl
 import struct
 import threading
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from stoker.clock import Deadline
 from stoker.remote.net.tls import client_context
@@ -53,10 +54,12 @@ def make_token() -> bytes:
     return secrets.token_bytes(TOKEN_NBYTES)
 
 
+Hello = dict[str, str | int]  # who a host is, and its versions
+
 # -- the handshake -----------------------------------------------------------------------------
 
 
-def admit(sock: socket.socket, token: bytes, look: Any) -> dict[str, Any]:
+def admit(sock: socket.socket, token: bytes, look: Callable[[Hello], str]) -> Hello:
     """Run the trainer's side of the handshake on a blocking socket, whose timeout is for all of it.
     Returns the host's hello.
 
@@ -71,17 +74,17 @@ def admit(sock: socket.socket, token: bytes, look: Any) -> dict[str, Any]:
     mac = _receive(sock, MAC_NBYTES, deadline)
     if not hmac.compare_digest(mac, _mac(token, b"worker", nonce, theirs, body)):
         raise Stranger("it does not hold this run's token")
-    hello = json.loads(body)
+    hello: Hello = json.loads(body)
     why = look(hello)
     answer = json.dumps({"refused": why}).encode()
     proof = _mac(token, b"trainer", theirs, nonce, answer)
     sock.sendall(_LENGTH.pack(len(answer)) + answer + proof)
     if why:
         raise Stranger(why)
-    return dict(hello)
+    return hello
 
 
-def introduce(sock: socket.socket, token: bytes, hello: dict[str, Any]) -> None:
+def introduce(sock: socket.socket, token: bytes, hello: Hello) -> None:
     """Run the host's side of the handshake on a blocking socket, whose timeout is for all of it.
 
     Raises Stranger; OSError, also on a timeout.
@@ -137,7 +140,7 @@ def _receive_sized(sock: socket.socket, deadline: Deadline) -> bytes:
 # -- dialling -------------------------------------------------------------------------------------
 
 
-def dial(way: Pass, hello: dict[str, Any], timeout_s: float) -> socket.socket:
+def dial(way: Pass, hello: Hello, timeout_s: float) -> socket.socket:
     """Connect to the trainer; returns a blocking socket on which both sides have proved the token.
 
     Tries again while too many peers shake hands. Raises OSError if nothing answers or the
@@ -153,7 +156,7 @@ def dial(way: Pass, hello: dict[str, Any], timeout_s: float) -> socket.socket:
             threading.Event().wait(AGAIN_S)
 
 
-def _dial_once(way: Pass, hello: dict[str, Any], timeout_s: float) -> socket.socket:
+def _dial_once(way: Pass, hello: Hello, timeout_s: float) -> socket.socket:
     sock = socket.create_connection((way.address, way.port), timeout_s)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -208,7 +211,7 @@ def versions(of_all: bool = False) -> dict[str, str]:
     }
 
 
-def why_unlike(ours: dict[str, str], theirs: dict[str, Any]) -> str:
+def why_unlike(ours: dict[str, str], theirs: Hello) -> str:
     """Name the first version that differs, with both values; empty if all are alike."""
     for name, version in ours.items():
         if theirs.get(name) != version:

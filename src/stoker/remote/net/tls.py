@@ -1,17 +1,10 @@
-"""Sets up TLS with a certificate of one run, sent with the token, and measures what it costs here.
+"""Sets up TLS with a certificate of one run, sent with the token.
 
 Promise: nothing is written to a file that has a name; no other certificate is trusted.
 """
 
 import os
 import ssl
-from typing import cast
-
-from stoker.clock import thread_cpu_s
-
-# Enough for a figure, in 20 ms or so.
-MEASURE_NBYTES = 8 << 20
-_RECORD_NBYTES = 16 << 10  # what TLS puts into one record at most
 
 
 def make_certificate() -> tuple[str, str]:
@@ -63,26 +56,3 @@ def client_context(certificate: str) -> ssl.SSLContext:
     context.check_hostname = False
     context.load_verify_locations(cadata=certificate)
     return context
-
-
-def receive_cost(certificate: str, server: ssl.SSLContext) -> float:
-    """Measure the CPU seconds to decrypt a GB on this machine, reading record by record."""
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    receiver = server.wrap_bio(to_server, to_client, server_side=True)
-    sender = client_context(certificate).wrap_bio(to_client, to_server)
-    is_done = [False, False]
-    while not all(is_done):
-        for k, end in enumerate((sender, receiver)):
-            try:
-                end.do_handshake()
-                is_done[k] = True
-            except ssl.SSLWantReadError:
-                continue
-    block, into = bytes(_RECORD_NBYTES), memoryview(bytearray(_RECORD_NBYTES))
-    for _ in range(MEASURE_NBYTES // _RECORD_NBYTES):
-        sender.write(block)
-    began_s = thread_cpu_s()
-    num_left = MEASURE_NBYTES
-    while num_left:
-        num_left -= cast(int, receiver.read(_RECORD_NBYTES, into))
-    return (thread_cpu_s() - began_s) / MEASURE_NBYTES * 1e9

@@ -13,17 +13,17 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from stoker.clock import now_s
+from stoker.remote.engines.engine import Settings, Way
 from stoker.remote.net.auth import (
-    Pass,
+    Hello,
     Stranger,
     admit,
     make_token,
     why_unlike,
 )
-from stoker.remote.net.tls import make_certificate, receive_cost, server_context
+from stoker.remote.net.tls import make_certificate, server_context
 
 HANDSHAKE_S = 5.0
 MAX_STRANGERS = 64  # peers that are shaking hands
@@ -42,7 +42,7 @@ class Listener:
 
     def __init__(
         self,
-        settings: dict[str, Any],
+        settings: Settings,
         post: Callable[[Callable[[], None]], None],
         let_in: Callable[[socket.socket, str, str], None],
         tell: Callable[[str], None],
@@ -56,13 +56,13 @@ class Listener:
         self._listening: socket.socket | None = None
         self._shaking: dict[socket.socket, float] = {}  # since when; who came first, first
         self._told: set[str] = set()
-        self._tls_cost = 0.0  # CPU seconds of this machine for a GB; 0: none, or it was told
+        self._tells_tls = False  # that batches are encrypted: it was not told yet
 
     def fileno(self) -> int:
         assert self._listening is not None
         return self._listening.fileno()
 
-    def open(self, bound: str, dialled: str) -> dict[str, Any]:
+    def open(self, bound: str, dialled: str) -> Way:
         """Listen at `bound`; returns what hosts, which dial `dialled`, are told. Raises OSError.
 
         Uses TLS if anybody else could listen. Called from any thread, once.
@@ -74,11 +74,15 @@ class Listener:
         if not bound.startswith("127.") and not self._settings["no_tls"]:
             certificate, key = make_certificate()
             self._context = server_context(certificate, key)
-            self._tls_cost = receive_cost(certificate, self._context)
+            self._tells_tls = True
         self._listening = listening
-        way = Pass(dialled, listening.getsockname()[1], self._token, certificate)
-        seed = os.environ.get("PYTHONHASHSEED")  # the trainer's: sets shall have its order
-        return {**way._asdict(), "token": way.token.hex(), "hash_seed": seed}
+        return {
+            "address": dialled,
+            "port": listening.getsockname()[1],
+            "token": self._token.hex(),
+            "certificate": certificate,
+            "hash_seed": os.environ.get("PYTHONHASHSEED"),  # sets shall have the trainer's order
+        }
 
     def accept(self) -> bool:
         """Accept a connection and begin its handshake; False if no descriptor is left."""
@@ -121,26 +125,23 @@ class Listener:
             if isinstance(sock, ssl.SSLSocket):
                 sock.do_handshake()
             hello = admit(sock, self._token, self._why_refused)
-            name, node = str(hello["name"]), str(hello["node"])
+            name, node = str(str(hello["name"])), str(str(hello["node"]))
         except Exception as error:  # whatever a stranger does, its place is free again
             why = str(error) if isinstance(error, Stranger) else ""
             self._post(lambda: self._turned_away(sock, why))
         else:
             self._post(lambda: self._welcome(sock, name, node))
 
-    def _why_refused(self, hello: dict[str, Any]) -> str:
+    def _why_refused(self, hello: Hello) -> str:
         if self._settings["allow_mismatch"]:
             return ""
         return why_unlike(self._settings["versions"], hello)
 
     def _welcome(self, sock: socket.socket, name: str, node: str) -> None:
         self._shaking.pop(sock, None)
-        if self._tls_cost:
-            self._tell(
-                f"batches travel encrypted: about {self._tls_cost:.2f} CPU s of this machine for a "
-                "GB; --no-tls saves that where the network is trusted"
-            )
-            self._tls_cost = 0.0
+        if self._tells_tls:
+            self._tell("batches travel encrypted; --no-tls saves CPU where the network is trusted")
+            self._tells_tls = False
         self._let_in(sock, name, node)
 
     def _turned_away(self, sock: socket.socket, why: str) -> None:

@@ -19,12 +19,12 @@ import socket
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from stoker.clock import Deadline, now_s
-from stoker.remote.engines.engine import Engine, make_engine
+from stoker.remote.engines.engine import Engine, Settings, make_engine
 from stoker.remote.net import control
 from stoker.remote.net.control import MESSAGE_NBYTES, Cause
 from stoker.remote.net.link import BEAT_S, LOST_S, Link, Message, Word
@@ -82,7 +82,7 @@ class _Worker:
 class Receiver:
     """The receiver process: its poll loop, and the hosts, jobs and workers that it serves."""
 
-    def __init__(self, control: socket.socket, settings: dict[str, Any], printer: Printer) -> None:
+    def __init__(self, control: socket.socket, settings: Settings, printer: Printer) -> None:
         self._control = control
         self._printer = printer
         self._settings = settings
@@ -135,7 +135,7 @@ class Receiver:
         """Send what waits to be sent, to the trainer and to hosts, as far as there is room."""
         if self._unsaid:
             self._say_rest()
-        ends: list[Any] = [host.link for host in self._hosts.values()]
+        ends: list[Link | Channel] = [host.link for host in self._hosts.values()]
         ends += [worker.relay.channel for worker in self._workers.values()]
         for end in ends:
             if end.has_unsent:
@@ -269,7 +269,7 @@ class Receiver:
         for host in self._hosts.values():
             host.link.send(Word.DECODES)
 
-    def _room(self, host: _Host, message: Message) -> Any:
+    def _room(self, host: _Host, message: Message) -> Sequence[memoryview] | None:
         worker = host.workers.get(message.lane)
         if worker is None or not worker.is_wanted or message.kind != Word.FRAME:
             return None
@@ -413,7 +413,7 @@ class Receiver:
         with sock:
             _, fds, _, _ = socket.recv_fds(sock, 1, 1, socket.MSG_CMSG_CLOEXEC)
             said = b"".join(iter(functools.partial(sock.recv, 1 << 16), b""))
-        value: dict[str, Any] = json.loads(said or b'{"cannot": "the process that packed it died"}')
+        value = json.loads(said or b'{"cannot": "the process that packed it died"}')
         if "cannot" in value:
             self._post(lambda: self._say(control.Cannot(job.number, "", value["cannot"])))
             return

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterator
 from enum import IntEnum
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import zstandard
@@ -82,7 +82,7 @@ class Coder(Protocol):
 class _Tables:
     """Remembers the values of each channel along `axis`; None: of all elements together."""
 
-    def __init__(self, axis: int | None, num_channels: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, axis: int | None, num_channels: int, dtype: np.dtype[np.generic]) -> None:
         kernels, self._axis, self._num_channels = _kernels(), axis, num_channels
         self._bits = np.dtype(f"u{dtype.itemsize}")
         self._values = np.zeros((num_channels, kernels.NUM_VALUES), self._bits)
@@ -184,14 +184,14 @@ def _read_head(head: bytes | memoryview) -> _Head:
     return _Head._make(_HEAD.unpack(head))
 
 
-def _integer(code: bytes) -> np.dtype[Any]:
+def _integer(code: bytes) -> np.dtype[np.generic]:
     try:
         return _INTEGERS[code]
     except KeyError:
         raise ValueError(f"no integer type is called {code!r}") from None
 
 
-def _shown_as(out: memoryview, dtype: np.dtype[Any]) -> Array:
+def _shown_as(out: memoryview, dtype: np.dtype[np.generic]) -> Array:
     """View `out` as elements. Raises ValueError if its size is no multiple of the elements'."""
     shown = np.frombuffer(out, dtype)
     if not shown.flags.aligned or not shown.flags.writeable:

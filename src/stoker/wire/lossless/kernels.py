@@ -7,8 +7,6 @@ Ban: no torch, no thread; floats are handled as their bits, so a NaN is a value 
 numba compiles when this module is first imported (compiled.py).
 """
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -16,6 +14,9 @@ from stoker.compiled import kernel
 
 Bits = npt.NDArray[np.uint16] | npt.NDArray[np.uint32] | npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
+Sizes = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+Samples = npt.NDArray[np.int16]
 
 NUM_VALUES = 256  # a table's entries: what one byte can name
 NUM_SLOTS = 4096  # of a hash; 2048 take 100x the tries of `_rehash`, 16384 leave the L1 cache
@@ -31,12 +32,12 @@ def _each_width(signature: str) -> list[str]:
 
 
 @kernel()
-def _slot(bits: Any, multiplier: Any) -> Any:
+def _slot(bits: np.uint64, multiplier: np.uint64) -> np.uint64:
     return (np.uint64(bits) * multiplier) >> _SLOT_SHIFT
 
 
 @kernel()
-def _rehash(table: Bits, size: int, slots: Bytes, multiplier: Any) -> Any:
+def _rehash(table: Bits, size: int, slots: Bytes, multiplier: np.uint64) -> np.uint64:
     """Find a multiplier that sends each value to a slot of its own. Returns it, or 0."""
     taken_in = np.zeros(NUM_SLOTS, np.int64)  # the last try that put a value there
     for attempt in range(1, _MAX_TRIES):
@@ -76,7 +77,7 @@ def _learn(values: Bits, table: Bits, size: int) -> int:
 
 
 @kernel()
-def _look_up(values: Bits, out: Bytes, table: Bits, slots: Bytes, multiplier: Any) -> bool:
+def _look_up(values: Bits, out: Bytes, table: Bits, slots: Bytes, multiplier: np.uint64) -> bool:
     """Write each value's index. Returns whether every index leads back to the very same bits."""
     wrong = values.dtype.type(0)
     for i in range(values.size):
@@ -89,7 +90,7 @@ def _look_up(values: Bits, out: Bytes, table: Bits, slots: Bytes, multiplier: An
 
 @kernel()
 def _encode_run(
-    values: Bits, out: Bytes, c: int, tables: Bits, sizes: Any, slots: Bytes, multipliers: Any
+    values: Bits, out: Bytes, c: int, tables: Bits, sizes: Sizes, slots: Bytes, multipliers: Bits
 ) -> bool:
     """Encode one channel's next elements; values that are new to its table are learned first."""
     if sizes[c] and _look_up(values, out, tables[c], slots[c], multipliers[c]):
@@ -111,7 +112,7 @@ def _encode_run(
 )
 def encode_tables(
     values: Bits, out: Bytes, num_channels: int, inner: int,
-    tables: Bits, sizes: Any, slots: Bytes, multipliers: Any,
+    tables: Bits, sizes: Sizes, slots: Bytes, multipliers: Bits,
 ) -> bool:  # fmt: skip
     """Write the index of every value in its channel's table. Returns False if a table is too small.
 
@@ -156,7 +157,7 @@ def decode_tables(indices: Bytes, out: Bits, num_channels: int, inner: int, tabl
 
 
 @kernel("b1(Array(f4, 1, 'C', readonly=True), Array(u4, 1, 'C', readonly=True), i2[::1])")
-def encode_pcm(values: Any, bits: Any, out: Any) -> bool:
+def encode_pcm(values: Floats, bits: Bits, out: Samples) -> bool:
     """Write k for each value that is k/32768 to the bit. Returns False if some value is not.
 
     bits: the same memory as values.
@@ -179,6 +180,6 @@ def encode_pcm(values: Any, bits: Any, out: Any) -> bool:
 
 
 @kernel("void(Array(i2, 1, 'C', readonly=True), f4[::1])")
-def decode_pcm(samples: Any, out: Any) -> None:
+def decode_pcm(samples: Samples, out: Floats) -> None:
     for i in range(samples.size):
         out[i] = np.float32(samples[i]) * np.float32(1 / 32768)

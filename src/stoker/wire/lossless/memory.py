@@ -2,12 +2,12 @@
 
 import math
 import weakref
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+Array = npt.NDArray[np.generic]
 
 
 class Dense(NamedTuple):
