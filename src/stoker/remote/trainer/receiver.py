@@ -19,64 +19,24 @@ import socket
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import NoReturn
 
 from stoker.clock import Deadline, now_s
 from stoker.remote.engines.engine import Engine, Settings, make_engine
 from stoker.remote.net import control
-from stoker.remote.net.control import MESSAGE_NBYTES, Cause
-from stoker.remote.net.link import BEAT_S, LOST_S, Link, Message, Word
+from stoker.remote.net.control import MESSAGE_NBYTES
+from stoker.remote.net.link import BEAT_S
 from stoker.remote.net.printed import STDERR, STDOUT, Printer
-from stoker.remote.net.relay import TrainerRelay
+from stoker.remote.trainer.hosts import Hosts
 from stoker.remote.trainer.listener import Listener
-from stoker.scheduler.tasks.slot import Slot
-from stoker.wire.channel import Channel, ConnectionLost
 from stoker.wire.lossless import warm
 from stoker.wire.poll_loop import PollLoop
-from stoker.wire.slabs import Arena
 
 IDLE_S = 120.0  # without a batch, after which hosts that the loop asked for are given back
 ANYWHERE = ("0.0.0.0", "::")  # every interface: hosts must be told one
 MAX_FDS = 2
 PRINT_S = 0.5  # for what is not yet written when the trainer has ended
-
-
-@dataclass(eq=False)
-class _Job:
-    """A loader's job. parts: by digest; ready: hosts that have unpacked it."""
-
-    number: int
-    manifest: bytes = b""
-    parts: dict[str, memoryview] = field(default_factory=dict)
-    ready: set["_Host"] = field(default_factory=set)
-
-
-@dataclass(eq=False)
-class _Host:
-    link: Link
-    name: str
-    node: str
-    heard_s: float
-    num_heard_nbytes: int = 0
-    workers: dict[int, "_Worker"] = field(default_factory=dict)
-    num_batches: int = 0
-    num_told: tuple[int, int] = (0, 0)  # batches and bytes, when the run was published last
-    is_given_back: bool = False  # the engine ends it, for fewer are wanted
-
-
-@dataclass(eq=False)
-class _Worker:
-    """A worker on a host. generation: counts the workers of its slot."""
-
-    relay: TrainerRelay
-    host: _Host
-    job: int
-    slot: Slot
-    generation: int
-    pid: int = -1
-    is_wanted: bool = True  # else the trainer hung up, and only asks how it ends
 
 
 class Receiver:
@@ -86,24 +46,18 @@ class Receiver:
         self._control = control
         self._printer = printer
         self._settings = settings
-        self._listener = Listener(settings, self._post, self._welcome, self._say_note)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._loop = PollLoop()
-        self._hosts: dict[int, _Host] = {}
-        self._jobs: dict[int, _Job] = {}
-        self._workers: dict[int, _Worker] = {}
-        self._arenas: dict[int, Arena] = {}
-        self._next_lane = 0
+        self._hosts = Hosts(self._loop, self._say, printer.print, self._has_work, self._do_posted)
+        self._listener = Listener(settings, self._post, self._hosts.welcome, self._say_note)
         self._spoke_s = self._published_s = now_s()
         self._unsaid: deque[bytes] = deque()  # to the trainer
         self._engine: Engine | None = None  # once it is connected; of it only `want` is ours
         self._num_wanted: int | None = None  # hosts, by the trainer's own rate
-        self._given_back: set[str] = set()  # names of hosts
         self._worked_s = now_s()
         self._is_idle = False
         self._is_full = False  # no connection can be taken in for the moment
-        self._decodes = False  # the decoders are loaded
 
     def serve_and_exit(self) -> NoReturn:
         """Serve, then end the process: without this thread the engine's hosts are of no use."""
@@ -135,8 +89,7 @@ class Receiver:
         """Send what waits to be sent, to the trainer and to hosts, as far as there is room."""
         if self._unsaid:
             self._say_rest()
-        ends: list[Link | Channel] = [host.link for host in self._hosts.values()]
-        ends += [worker.relay.channel for worker in self._workers.values()]
+        ends = self._hosts.ends
         for end in ends:
             if end.has_unsent:
                 end.flush()
@@ -144,16 +97,11 @@ class Receiver:
 
     def _check_timeouts(self) -> None:
         now = now_s()
-        for host in tuple(self._hosts.values()):
-            if host.link.num_received_nbytes != host.num_heard_nbytes:
-                host.num_heard_nbytes, host.heard_s = host.link.num_received_nbytes, now
-            elif now - host.heard_s > LOST_S:
-                self._lose(host, f"it was silent for {LOST_S} s")
+        self._hosts.check_timeouts(now)
         if now - self._spoke_s > BEAT_S:
             self._spoke_s = now
             self._printer.check_timeouts()
-            for host in self._hosts.values():
-                host.link.send(Word.BEAT)
+            self._hosts.beat()
             if not self._unsaid:  # else it hears enough when it listens again
                 self._say(control.Beat())
             self._publish(now)
@@ -170,14 +118,7 @@ class Receiver:
             return
         seconds = now - self._published_s
         self._published_s = now
-        nodes: dict[str, dict[str, float]] = {}
-        for host in self._hosts.values():
-            node = nodes.setdefault(host.node, {"hosts": 0, "batches_per_s": 0, "nbytes_per_s": 0})
-            nbytes = host.link.num_received_nbytes
-            node["hosts"] += 1
-            node["batches_per_s"] += (host.num_batches - host.num_told[0]) / seconds
-            node["nbytes_per_s"] += (nbytes - host.num_told[1]) / seconds
-            host.num_told = host.num_batches, nbytes
+        nodes = self._hosts.rates(seconds)
         self._engine.publish({**self._settings.get("about", {}), "nodes": nodes})
 
     def _has_work(self) -> None:
@@ -224,7 +165,7 @@ class Receiver:
             engine.run(
                 way,
                 self._note,
-                lambda name: self._post(lambda: self._give_back(name)),
+                lambda name: self._post(lambda: self._hosts.give_back(name)),
             )
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
@@ -237,7 +178,7 @@ class Receiver:
         except Exception as error:  # whatever numba finds wrong here
             self._note(f"batches travel as they are: {type(error).__name__}: {error}")
         else:
-            self._post(self._may_be_coded)
+            self._post(self._hosts.may_be_coded)
 
     def _note(self, text: str) -> None:
         """Show the user a message of the engine's."""
@@ -247,110 +188,6 @@ class Receiver:
         if not self._listener.accept():  # it would be tried again at once
             self._loop.remove(self._listener.fileno())
             self._is_full = True
-
-    # -- hosts -----------------------------------------------------------------------------------
-
-    def _welcome(self, sock: socket.socket, name: str, node: str) -> None:
-        link = Link(sock)
-        host = _Host(link, name, node, now_s(), is_given_back=name in self._given_back)
-        link.room = lambda message: self._room(host, message)
-        self._hosts[link.fileno()] = host
-        self._loop.add(link.fileno(), lambda: self._hear_host(host))
-        if self._decodes:
-            link.send(Word.DECODES)
-        for job in self._jobs.values():
-            if job.manifest:
-                link.send(Word.JOB, job.number, job.manifest)
-        self._say(control.Joined(host.name, now_s()))
-        self._hear_host(host)  # TLS may have read ahead
-
-    def _may_be_coded(self) -> None:
-        self._decodes = True
-        for host in self._hosts.values():
-            host.link.send(Word.DECODES)
-
-    def _room(self, host: _Host, message: Message) -> Sequence[memoryview] | None:
-        worker = host.workers.get(message.lane)
-        if worker is None or not worker.is_wanted or message.kind != Word.FRAME:
-            return None
-        return worker.relay.room(message)
-
-    def _hear_host(self, host: _Host) -> None:
-        try:
-            while (message := host.link.receive_nowait()) is not None:
-                self._take_in(host, message)
-        except ConnectionLost as error:
-            self._lose(host, str(error))
-        except Exception as error:  # no word of a peer's may end this process
-            self._lose(host, f"it said what nobody of ours says: {error!r}")
-
-    def _take_in(self, host: _Host, message: Message) -> None:
-        worker, job = host.workers.get(message.lane), self._jobs.get(message.lane)
-        match message.kind:
-            case Word.FRAME if worker is not None and worker.is_wanted:
-                self._has_work()
-                host.num_batches += worker.relay.deliver(message)
-            case Word.WANT if job is not None:
-                for digest in _digests(message.head):
-                    host.link.send(Word.PART, 0, digest.encode(), [job.parts[digest]])
-            case Word.READY if job is not None:
-                job.ready.add(host)
-                self._tell_capacity(job)
-            case Word.CANNOT if job is not None:
-                if host in job.ready:
-                    job.ready.discard(host)
-                    self._tell_capacity(job)
-                why = bytes(message.head).decode()
-                self._say(control.Cannot(job.number, host.node, why))
-            case Word.STARTED if worker is not None:
-                worker.pid = int(bytes(message.head))
-                who = worker.job, worker.slot, worker.generation, worker.pid
-                self._say(control.Started(*who, host.node, host.name))
-            case Word.TEXT:
-                self._printer.print(message.lane, bytes(message.head))
-            case Word.ENDED if worker is not None:
-                self._end(worker, _ended(worker, message.head))
-
-    def _lose(self, host: _Host, why: str) -> None:
-        self._do_posted()  # the engine may have said just now that it is given back
-        if self._hosts.pop(host.link.fileno(), None) is None:
-            return
-        self._loop.remove(host.link.fileno())
-        for job in self._jobs.values():
-            if host in job.ready:
-                job.ready.discard(host)
-                self._tell_capacity(job)
-        cause, why_lost = Cause.LOST, f"{host.node} was lost: {why}"
-        if host.is_given_back:
-            cause, why_lost = Cause.GIVEN_BACK, "its machine was given back"
-        for worker in tuple(host.workers.values()):
-            who = worker.job, worker.slot, worker.generation, worker.pid
-            self._end(worker, control.Ended(*who, None, cause, why_lost))
-        host.link.close()
-        why = f"{host.node}: {why}"
-        self._say(control.Left(host.name, now_s(), why, is_lost=not host.is_given_back))
-
-    def _give_back(self, name: str) -> None:
-        self._given_back.add(name)  # it may be at the door; no other has its name
-        for host in self._hosts.values():
-            host.is_given_back = host.is_given_back or host.name == name
-
-    def _end(self, worker: _Worker, how: control.Ended) -> None:
-        """Tell the trainer how a worker ended, before it sees that the worker's socket ended."""
-        self._say(how)
-        self._drop(worker)
-
-    def _drop(self, worker: _Worker) -> None:
-        self._hang_up(worker)
-        worker.host.workers.pop(worker.relay.lane, None)
-
-    def _hang_up(self, worker: _Worker) -> None:
-        if worker.is_wanted:
-            worker.is_wanted = False
-            del self._workers[worker.relay.lane]
-            worker.host.link.drop_body(worker.relay.lane)
-            self._loop.remove(worker.relay.channel.fileno())
-            worker.relay.channel.close()
 
     # -- what the trainer says ---------------------------------------------------------------------
 
@@ -388,13 +225,13 @@ class Receiver:
             case control.Open(number):
                 self._open(number, *fds)
             case control.Start():
-                self._start(message, *fds)
+                self._hosts.start(message, *fds)
             case control.Signal(number, slot, generation, signum):
-                self._signal((number, slot, generation), signum)
+                self._hosts.signal((number, slot, generation), signum)
             case control.Close(number):
-                self._close(number)
+                self._hosts.close(number)
             case control.Drop(arena):
-                self._arenas.pop(arena, None)
+                self._hosts.drop_arena(arena)
             case control.Want(num_hosts):
                 self._num_wanted = num_hosts
                 self._want()
@@ -405,102 +242,23 @@ class Receiver:
 
     def _open(self, number: int, fd: int) -> None:
         """Add a job that is being packed: its manifest and bytes come through this socket."""
-        job = self._jobs[number] = _Job(number)
+        self._hosts.open(number)
         sock = socket.socket(fileno=fd)
-        threading.Thread(target=self._wait_packed, args=(job, sock), daemon=True).start()
+        threading.Thread(target=self._wait_packed, args=(number, sock), daemon=True).start()
 
-    def _wait_packed(self, job: _Job, sock: socket.socket) -> None:
+    def _wait_packed(self, number: int, sock: socket.socket) -> None:
         with sock:
             _, fds, _, _ = socket.recv_fds(sock, 1, 1, socket.MSG_CMSG_CLOEXEC)
             said = b"".join(iter(functools.partial(sock.recv, 1 << 16), b""))
         value = json.loads(said or b'{"cannot": "the process that packed it died"}')
         if "cannot" in value:
-            self._post(lambda: self._say(control.Cannot(job.number, "", value["cannot"])))
+            self._post(lambda: self._say(control.Cannot(number, "", value["cannot"])))
             return
         data = memoryview(mmap.mmap(fds[0], 0, prot=mmap.PROT_READ))
         os.close(fds[0])
-        for (digest, nbytes), start in zip(value["parts"], value["starts"], strict=True):
-            job.parts[digest] = data[start : start + nbytes]
-        self._post(lambda: self._announce(job, said))
-
-    def _announce(self, job: _Job, manifest: bytes) -> None:
-        job.manifest = manifest
-        if job.number in self._jobs:
-            fingerprint = json.loads(manifest)["fingerprint"]
-            self._say(control.Packed(job.number, fingerprint))
-            for host in self._hosts.values():
-                host.link.send(Word.JOB, job.number, manifest)
-
-    def _tell_capacity(self, job: _Job) -> None:
-        self._say(control.Capacity(job.number, len(job.ready)))
-
-    def _start(self, start: control.Start, fd: int, arena_fd: int) -> None:
-        number, slot, generation = who = start.job, start.slot, start.generation
-        channel = Channel(socket.socket(fileno=fd))
-        if start.arena not in self._arenas:
-            self._arenas[start.arena] = Arena(start.arena_nbytes, can_travel=True, fd=arena_fd)
-        else:
-            os.close(arena_fd)
-        job = self._jobs.get(number)
-        host = self._least_busy(job) if job is not None else None
-        if host is None:
-            why = "no machine is left for it"
-            self._say(control.Ended(*who, -1, None, Cause.LOST, why))
-            channel.close()
-            return
-        self._next_lane += 1
-        relay = TrainerRelay(self._next_lane, channel, self._arenas[start.arena], host.link)
-        worker = _Worker(relay, host, number, slot, generation)
-        self._workers[relay.lane] = host.workers[relay.lane] = worker
-        host.link.send(Word.START, relay.lane, control.encode(control.Begin(number, slot)))
-        self._loop.add(channel.fileno(), lambda: self._pump(worker))
-
-    def _least_busy(self, job: _Job) -> _Host | None:
-        """Return the host with the fewest workers of this job, then of all, or None."""
-        return min(
-            job.ready,
-            key=lambda h: (
-                sum(worker.job == job.number for worker in h.workers.values()),
-                len(h.workers),
-            ),
-            default=None,
-        )
-
-    def _pump(self, worker: _Worker) -> None:
-        try:
-            worker.relay.pump()
-        except ConnectionLost:  # the trainer hung up: it wants nothing more of this worker
-            worker.host.link.send(Word.HANG_UP, worker.relay.lane)
-            self._hang_up(worker)
-
-    def _signal(self, who: tuple[int, Slot, int], signum: int) -> None:
-        """Send a signal to a worker. who: its job, slot and generation."""
-        for worker in [worker for host in self._hosts.values() for worker in host.workers.values()]:
-            if (worker.job, worker.slot, worker.generation) == who:
-                worker.host.link.send(Word.SIGNAL, worker.relay.lane, str(signum).encode())
-
-    def _close(self, number: int) -> None:
-        self._jobs.pop(number, None)
-        for host in self._hosts.values():
-            for worker in [worker for worker in host.workers.values() if worker.job == number]:
-                self._drop(worker)
-            host.link.send(Word.FORGET, number)
-
-
-def _digests(head: memoryview) -> list[str]:
-    message = control.decode(head)
-    if not isinstance(message, control.Digests):
-        raise TypeError(message)
-    return message.of
-
-
-def _ended(worker: _Worker, head: memoryview) -> control.Ended:
-    how = control.decode(head)
-    if not isinstance(how, control.Exited):
-        raise TypeError(how)
-    return control.Ended(
-        worker.job, worker.slot, worker.generation, how.pid, how.code, begun=how.begun
-    )
+        placed = zip(value["parts"], value["starts"], strict=True)
+        parts = {digest: data[start : start + nbytes] for (digest, nbytes), start in placed}
+        self._post(lambda: self._hosts.announce(number, said, parts))
 
 
 def _is_open(fd: int) -> bool:
