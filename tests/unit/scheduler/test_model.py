@@ -42,7 +42,7 @@ from stoker.scheduler.events import (
     WorkerReady,
 )
 from stoker.scheduler.rules import OF_ITERABLES, TABLE
-from stoker.scheduler.rules.chains import BEYOND_HELP
+from stoker.scheduler.rules.losses import BEYOND_HELP
 from stoker.scheduler.state import Limits, Phase
 from stoker.scheduler.tasks.slot import Role
 from tests.slots import C, S

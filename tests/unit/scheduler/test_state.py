@@ -24,7 +24,7 @@ from stoker.scheduler.events import (
     WorkerReady,
 )
 from stoker.scheduler.history import Where
-from stoker.scheduler.rules.chains import BEYOND_HELP
+from stoker.scheduler.rules.losses import BEYOND_HELP
 from stoker.scheduler.state import Limits, Phase
 from stoker.scheduler.tasks.slot import FINGERPRINT
 from tests.slots import C, E, R

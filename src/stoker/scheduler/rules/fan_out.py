@@ -7,7 +7,6 @@ could not have made it otherwise.
 Promise: a result is taken once. Pure: no thread, clock, socket or torch.
 """
 
-from collections import deque
 from collections.abc import Iterable
 
 from stoker.scheduler.events import (
@@ -19,7 +18,6 @@ from stoker.scheduler.events import (
     GiveUp,
     Kill,
     Lost,
-    NotIndependent,
     Offered,
     PointTaken,
     Start,
@@ -27,7 +25,7 @@ from stoker.scheduler.events import (
 )
 from stoker.scheduler.free import FreeTasks
 from stoker.scheduler.history import Where
-from stoker.scheduler.rules import chains, placement
+from stoker.scheduler.rules import chains, losses, placement, retreat
 from stoker.scheduler.state import Phase, StreamState
 from stoker.scheduler.tasks.plan import Task
 from stoker.scheduler.tasks.slot import FINGERPRINT, Role, Slot
@@ -42,7 +40,7 @@ def point_taken_at_home(s: StreamState, event: PointTaken) -> list[Action]:
     if actions or not s.may_be_free:
         return actions
     if point.drew:
-        return bar(s, "it draws random numbers")
+        return retreat.bar(s, "it draws random numbers")
     if point.watch_s + s.limits.free_cost_s > s.limits.free_cost_frac * point.task_s:
         return []  # looking after each task whether it left a trace would cost too much
     s.phase = Phase.ASKED
@@ -56,9 +54,9 @@ def point_taken(s: StreamState, event: PointTaken) -> list[Action]:
     point = event.point
     s.chains[event.chain].keep_point(point, s.fingerprint)
     if point.drew:
-        return bar(s, "it draws random numbers")
+        return retreat.bar(s, "it draws random numbers")
     if s.fingerprint not in (None, point.fingerprint):
-        return bar(s, "its state moves", moved=(event.chain, point.task_id))
+        return retreat.bar(s, "its state moves", moved=(event.chain, point.task_id))
     return _try_free(s)
 
 
@@ -67,7 +65,7 @@ def worker_ready(s: StreamState, event: WorkerReady) -> list[Action]:
     slot, fingerprint = event.slot, event.fingerprint
     chain = s.chain_of(slot)
     if chain is not None:
-        actions = chains.has_resumed(s, chain, slot, event.resumed)
+        actions = losses.has_resumed(s, chain, slot, event.resumed)
         if chain.is_hopeless and actions:
             actions += _ask_again(s, placement.close_free(s, slot))
         return actions
@@ -77,13 +75,13 @@ def worker_ready(s: StreamState, event: WorkerReady) -> list[Action]:
         return []  # it is being killed
     if slot.role is Role.REMOTE and fingerprint != s.fingerprint:
         return _dismiss(s, [slot])
-    return _learn(s, fingerprint) if fingerprint else bar(s, "it cannot be watched")
+    return _learn(s, fingerprint) if fingerprint else retreat.bar(s, "it cannot be watched")
 
 
 def _learn(s: StreamState, fingerprint: bytes) -> list[Action]:
     """Keep the job's fingerprint at iter(), as one more process shows it; bar if it differs."""
     if s.fingerprint not in (None, fingerprint):
-        return bar(s, "it looks different in every process")
+        return retreat.bar(s, "it looks different in every process")
     s.fingerprint = fingerprint
     for chain in s.chains:
         chain.forget_covered(fingerprint)
@@ -102,7 +100,7 @@ def _try_free(s: StreamState) -> list[Action]:
         if chain.point.task_id < chain.last_unwatched_id:
             return []
         if chain.point.fingerprint != s.fingerprint:
-            return bar(s, "its state moves", moved=(number, chain.point.task_id))
+            return retreat.bar(s, "its state moves", moved=(number, chain.point.task_id))
     s.phase = Phase.FREE
     s.free = FreeTasks([*(c.slot for c in s.chains), *sorted(s.extras)])
     return _dismiss(s, s.crowd) + placement.hire(s)
@@ -125,7 +123,7 @@ def _ask(s: StreamState, task: Task) -> Ask:
 def _ask_again(s: StreamState, orphans: list[Task]) -> list[Action]:
     """Ask others for the free-standing tasks of workers that are gone."""
     if s.phase is Phase.FREE and not s.free.on:
-        return bar(s, "all its workers died", orphans)
+        return retreat.bar(s, "all its workers died", orphans)
     return [_ask(s, task) for task in orphans]
 
 
@@ -171,11 +169,11 @@ def offered(s: StreamState, event: Offered) -> list[Action]:
 
 def lost(s: StreamState, event: Lost) -> list[Action]:
     """Handle the loss of a worker of any kind."""
-    chains.count_loss(s, event)
+    losses.count_loss(s, event)
     slot, chain = event.slot, s.chain_of(event.slot)
     if slot == FINGERPRINT:
         return []  # then histories stay whole
-    if chain is not None and (actions := chains.one_of_two_lost(chain, slot)):
+    if chain is not None and (actions := losses.one_of_two_lost(chain, slot)):
         return actions
     actions, orphans = _blame(s, event, placement.close_free(s, slot))
     if chain is not None:
@@ -185,7 +183,7 @@ def lost(s: StreamState, event: Lost) -> list[Action]:
         s.num_deaths_away += event.how is not None
         actions += placement.hire(s)
     elif not s.extras:
-        return actions + bar(s, "its further workers died", orphans)
+        return actions + retreat.bar(s, "its further workers died", orphans)
     return actions + _ask_again(s, orphans)
 
 
@@ -195,7 +193,7 @@ def _blame(s: StreamState, event: Lost, owed: list[Task]) -> tuple[list[Action],
     how = event.how
     if how is None:  # its machine was lost, or the way there
         return [], owed
-    hopeless = [task for task in guilty if chains.blame(s, task)]
+    hopeless = [task for task in guilty if losses.blame(s, task)]
     given_up: list[Action] = [GiveUp(task, how) for task in hopeless]
     return given_up, [task for task in owed if task not in hopeless]
 
@@ -206,58 +204,7 @@ def _chain_lost(s: StreamState, event: Lost) -> list[Action]:
     if event.how is None and placement.may_sleep(s, chain):
         chain.where = Where.ASLEEP
         return placement.hire(s)
-    actions = chains.revive(s, chain, event)
+    actions = losses.revive(s, chain, event)
     if s.phase is Phase.FREE and not chain.is_hopeless:
         s.free.on[chain.slot] = {}
     return actions
-
-
-# -- and back, for good ----------------------------------------------------------------------------
-
-
-def not_independent(s: StreamState, event: NotIndependent) -> list[Action]:
-    """Handle a task that turned out not to be free-standing."""
-    task = s.free.let_go(event.slot, event.task_id)
-    if task is None:  # it crossed with the bar, or with a restart that let the task go
-        chain = s.chain_of(event.slot)
-        return [] if chain is None else chains.clean(s, chain)
-    if event.why == "drew":
-        return bar(s, "it draws random numbers", [task], dirty=event.slot)
-    return bar(s, "its state moves", [task], moved=(task.chain, event.task_id), dirty=event.slot)
-
-
-def bar(
-    s: StreamState,
-    why: str,
-    more: list[Task] | None = None,
-    *,
-    moved: tuple[int, int] | None = None,
-    dirty: Slot | None = None,
-) -> list[Action]:
-    """Bar free-standing tasks for good. Those not yet answered, and `more`, run at home when due.
-
-    moved: the chain whose state a task moves, and that task. dirty: a slot whose worker ran a task
-    that was none of its own. Results made elsewhere for the chain's tasks after that one, or after
-    one that is yet to run at home and may move the state too, did not see the change, and are made
-    again. They have not left, for the earlier task itself has not; or that was made by a second
-    worker as well, which saw that it moves nothing.
-    """
-    owed, held = s.free.end()
-    owed += more or ()
-    at_home = [task for chain in s.chains for task in chain.owed]
-    first = {} if moved is None else dict([moved])
-    for task in (*owed, *at_home):
-        first[task.chain] = min(first.get(task.chain, task.id), task.id)
-    stale = [task for task in held if task.id > first.get(task.chain, task.id)]
-    for task in stale:
-        s.reorder.drop(task.id)
-    ids_at_home = {task.id for task in at_home}
-    owed = [task for task in (*owed, *stale) if task.id not in ids_at_home]
-    actions: list[Action] = [Kill(slot) for slot in sorted(s.extras)]
-    s.phase, s.why_barred, s.extras = Phase.BARRED, why, set()
-    if dirty is not None and (dirtied := s.chain_of(dirty)) is not None:
-        actions += chains.clean(s, dirtied)
-    for chain in s.chains:
-        actions += placement.wake(s, chain)
-    s.waiting = deque(sorted([*owed, *s.waiting], key=lambda task: task.id))
-    return actions + placement.send_away(s) + chains.send_due(s)

@@ -26,7 +26,7 @@ from stoker.scheduler.events import (
     StateSaved,
     WorkerReady,
 )
-from stoker.scheduler.rules import chains, fan_out, hedging, placement
+from stoker.scheduler.rules import chains, fan_out, hedging, losses, placement, retreat
 from stoker.scheduler.state import Phase
 
 HOME, ASKED, FREE, BARRED, CLOSED = Phase
@@ -42,7 +42,7 @@ class Rule(NamedTuple):
 _AT_HOME = {
     Drawn: Rule(chains.drawn),
     Arrived: Rule(chains.arrived),
-    Lost: Rule(chains.lost),
+    Lost: Rule(losses.lost),
     Offered: Rule(placement.offered),
     Late: Rule(hedging.late),
     Bounded: Rule(chains.bounded),
@@ -53,7 +53,7 @@ TABLE: dict[Phase, dict[type[Event], Rule]] = {
     HOME: _AT_HOME
     | {
         Ended: Rule(chains.ended),
-        ReplayDiverged: Rule(chains.replay_diverged),
+        ReplayDiverged: Rule(losses.replay_diverged),
         StateSaved: Rule(chains.state_saved),
         PointTaken: Rule(fan_out.point_taken_at_home, to=(ASKED, BARRED)),
         WorkerReady: Rule(fan_out.worker_ready, to=(BARRED,)),
@@ -72,7 +72,7 @@ TABLE: dict[Phase, dict[type[Event], Rule]] = {
         FreeArrived: Rule(fan_out.arrived),
         PointTaken: Rule(fan_out.point_taken, to=(BARRED,)),
         WorkerReady: Rule(fan_out.worker_ready, to=(BARRED,)),
-        NotIndependent: Rule(fan_out.not_independent, to=(BARRED,)),
+        NotIndependent: Rule(retreat.not_independent, to=(BARRED,)),
         Lost: Rule(fan_out.lost, to=(BARRED,)),
         Offered: Rule(fan_out.offered, to=(BARRED,)),
         Late: Rule(hedging.late_free),
@@ -82,7 +82,7 @@ TABLE: dict[Phase, dict[type[Event], Rule]] = {
         FreeArrived: Rule(fan_out.crossed),
         PointTaken: Rule(chains.point_taken),
         WorkerReady: Rule(fan_out.worker_ready),
-        NotIndependent: Rule(fan_out.not_independent),
+        NotIndependent: Rule(retreat.not_independent),
     },
 }
 OF_ITERABLES = (Ended, ReplayDiverged, StateSaved)  # of a loader over anything else they cannot be
