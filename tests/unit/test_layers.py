@@ -77,10 +77,12 @@ EVERYBODY_MAY = {
     "bars",
     "speak",
     "stack",
+    "tables",
     "travels",
+    "trusted",
     "report.metrics",
 }
-CLI_MAY = {"errors", "config", "speak"}
+CLI_MAY = {"errors", "config", "speak", "tables"}
 PURE = {
     *(f"{room.replace('/', '.')}.{file.stem}"
       for room in ("scheduler", "scheduler/rules", "scheduler/tasks")
@@ -88,7 +90,7 @@ PURE = {
     "scheduler.rules.__init__",
     "loaders.driver.demand", "loaders.in_process.ahead", "loaders.in_process.evidence",
     "gradients.codes", "gradients.gate.costs", "gradients.gate.outlook", "gradients.gate.table",
-    "gradients.gate.trial", "wire.frame", "wire.extents", "config", "errors", "report.metrics",
+    "gradients.gate.trial", "wire.frame", "wire.extents", "config", "errors", "tables", "trusted", "report.metrics",
     "report.summary", "remote.engines.hosts", "remote.net.control", "local.sizing",
     "verify.record", "verify.compare", "verify.table",
 }  # fmt: skip

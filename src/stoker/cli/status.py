@@ -10,6 +10,7 @@ from typing import Any
 
 from stoker import config, speak
 from stoker.errors import ConfigError
+from stoker.tables import aligned
 
 USAGE = """\
 usage: stoker status [--cluster ADDRESS] [--json]
@@ -94,10 +95,4 @@ def as_text(found: dict[str, Any]) -> str:
                 f"{sum(each['nbytes_per_s'] for each in of_nodes) / 1e6:.1f}",
             ]
         )
-    return _table(nodes) + "\n" + (_table(runs) if found["runs"] else "no stoker run is here\n")
-
-
-def _table(rows: list[list[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-    return "".join(f"{line}\n" for line in lines)
+    return aligned(nodes) + "\n" + (aligned(runs) if found["runs"] else "no stoker run is here\n")

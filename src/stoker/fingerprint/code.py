@@ -9,7 +9,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from stoker.fingerprint.walker import Unwatchable, Walker, is_trusted
+from stoker.fingerprint.walker import Unwatchable, Walker
+from stoker.trusted import is_trusted
 
 # Modules that keep state where no Python object shows it; empty: whatever is used of them.
 _HIDDEN: dict[str, set[str]] = {

@@ -8,7 +8,6 @@ Ban: no guess. What cannot be looked into raises Unwatchable.
 import hashlib
 import pathlib
 import re
-import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -16,9 +15,8 @@ from typing import Any
 import torch
 
 from stoker.clock import Deadline
+from stoker.trusted import is_trusted
 
-# Their functions keep no state of their own between calls but the three global generators.
-_TRUSTED = frozenset(sys.stdlib_module_names) | {"numpy", "PIL", "stoker", "torch", "torchvision"}
 BY_REPR = (
     int, float, complex, bool, type(None), type(Ellipsis), range, slice, re.Pattern,
     pathlib.PurePath, torch.dtype, torch.device, torch.layout, torch.Size, torch.memory_format,
@@ -205,10 +203,6 @@ Handler = Callable[[Walker, Any, str], None]
 
 def _new_hash() -> "hashlib.blake2b":
     return hashlib.blake2b(digest_size=16)
-
-
-def is_trusted(module: object) -> bool:
-    return isinstance(module, str) and module.partition(".")[0] in _TRUSTED
 
 
 def _is_plain_python(kind: type) -> bool:

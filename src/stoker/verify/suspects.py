@@ -15,16 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from stoker.clock import Deadline
+from stoker.trusted import is_trusted
 from stoker.verify.bytecode import NOTHING, Named, Use, attribute_of, contents, uses
 from stoker.verify.record import Finding
 
 MAX_OBJECTS = 20_000  # a model hangs on some datasets; reading it all would name nothing more
 MAX_ITEMS = 100  # of one container: samples are alike
 
-# Installed code that draws from the three global generators alone, if at all.
-_TRUSTED = (frozenset(sys.stdlib_module_names) - {"__main__"}) | {
-    "PIL", "numpy", "stoker", "torch", "torchvision",
-}  # fmt: skip
 _SEQUENCES = (list, tuple, set, frozenset, collections.deque)
 
 # kind -> dotted names. Which kind is the likelier reason is compare.py's to say.
@@ -257,7 +254,7 @@ def _place_of_class(kind: type) -> str:
 
 
 def _is_trusted(module: object) -> bool:
-    return not isinstance(module, str) or module.partition(".")[0] in _TRUSTED
+    return not isinstance(module, str) or is_trusted(module)
 
 
 def _is_library(code: types.CodeType) -> bool:

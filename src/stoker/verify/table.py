@@ -3,6 +3,7 @@
 Pure: a verdict in, text out.
 """
 
+from stoker.tables import aligned
 from stoker.verify.compare import Difference, Row, Verdict, likely_reasons
 from stoker.verify.record import Finding, Side
 
@@ -11,12 +12,7 @@ HEAD = ("loader", "batches", "offloaded", "verdict")
 
 def table(rows: list[Row]) -> str:
     """Return the lines of the table, its head included; ends with a newline."""
-    cells = [HEAD, *map(_cells, rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(3)]
-    return "".join(
-        f"  {place:<{widths[0]}}  {num:>{widths[1]}}  {offload:<{widths[2]}}  {verdict}\n"
-        for place, num, offload, verdict in cells
-    )
+    return aligned([HEAD, *map(_cells, rows)], right=[1], indent=2)
 
 
 def _cells(row: Row) -> tuple[str, str, str, str]:

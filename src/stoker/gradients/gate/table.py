@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from stoker.gradients.gate.costs import fitted
 from stoker.gradients.gate.outlook import WORTH, readable_s
+from stoker.tables import aligned
 
 
 class Size(NamedTuple):
@@ -92,7 +93,7 @@ def _links(found: Measured) -> str:
         f"links of {n} ranks, {found.backend} on {found.device}; rates: what one rank sends; fitted: "
         "latency and rate\n"
     )
-    return head + _aligned(rows)
+    return head + aligned(rows, right=range(len(rows[0])), indent=2)
 
 
 def _fitted(found: Measured, name: str, num_halves: int) -> tuple[str, str]:
@@ -111,7 +112,7 @@ def _copies(found: Measured) -> str:
         to_device = readable_s(copy.to_device_s), _rate(copy.nbytes, copy.to_device_s)
         to_host = readable_s(copy.to_host_s), _rate(copy.nbytes, copy.to_host_s)
         rows.append((_nbytes(copy.nbytes), *to_device, *to_host))
-    return "copies from and to pinned memory\n" + _aligned(rows)
+    return "copies from and to pinned memory\n" + aligned(rows, right=range(len(rows[0])), indent=2)
 
 
 def _step(name: str, found: Measured) -> str:
@@ -143,7 +144,7 @@ def _schemes(found: Measured) -> str:
         gain = f"{step_s / each.step_s:.2f}"
         sent = _nbytes(each.sent_nbytes)
         rows.append((each.name, sent, f"{readable_s(each.step_s)}, estimated", gain))
-    return _aligned(rows)
+    return aligned(rows, right=range(len(rows[0])), indent=2)
 
 
 def _advice(found: Measured) -> str:
@@ -157,15 +158,6 @@ def _advice(found: Measured) -> str:
     if step.step_s < WORTH * best.step_s:
         return f"{text}; fewer bits would gain little here\n"
     return f"{text}; try: stoker run --gradients {best.name} (with loss: docs/gradients.md)\n"
-
-
-def _aligned(rows: list[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        for row in rows
-    )
-    return "".join(f"  {line.rstrip()}\n" for line in lines)
 
 
 def _rate(nbytes: float, seconds: float) -> str:
