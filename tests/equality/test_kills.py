@@ -145,7 +145,7 @@ def test_a_death_that_is_told_twice_costs_one_worker():
         iterator = iter(DataLoader(SlowFirstWorker(48, draws="none"), 3, num_workers=2))
         next(iterator), next(iterator)
         answer = select.poll()
-        answer.register(iterator._driver._lines.get(C[1]), select.POLLIN)
+        answer.register(iterator._driver._lines.get(C[1]).channel, select.POLLIN)
         assert answer.poll(30_000)
         victim = iterator._workers[1]
         os.kill(victim.pid, signal.SIGKILL)

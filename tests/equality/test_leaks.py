@@ -138,7 +138,7 @@ def test_in_a_cycle_sockets_may_be_finalized_before_their_iterator():
         iterator = iter(DataLoader(torch.rand(8, 1), num_workers=2))
         next(iterator)
         driver = iterator._driver
-        sockets = [channel._socket for channel in driver._lines._channels.values()]
+        sockets = [line.channel._socket for line in driver._lines._lines.values()]
         for sock in (driver._workers._here._control, *sockets):
             type(sock).__del__(sock)
         del driver, sockets, sock, iterator

@@ -9,7 +9,7 @@ from typing import Any
 
 from stoker.loaders.driver.helpers import Alone
 from stoker.loaders.driver.inbox import Inbox
-from stoker.loaders.driver.lines import Lines
+from stoker.loaders.driver.lines import Line, Lines
 from stoker.loaders.driver.workers import Workers
 from stoker.scheduler.events import (
     Action,
@@ -57,9 +57,10 @@ class Actions:
             self._how[type(action)](action)
 
     def _ask(self, ask: Ask) -> None:
-        if self._lines.get(ask.slot) is None:
+        line = self._lines.get(ask.slot)
+        if line is None:
             return  # it is being lost: the loss asks again
-        task, lender = ask.task, self._workers.lender_of(ask.slot)
+        task, lender = ask.task, line.lender
         extra = _packed(lender.take_returned()) if lender is not None else b""
         if not ask.quiet:
             self._helpers.asked(ask.slot, task.id)
@@ -77,18 +78,18 @@ class Actions:
             blob_nbytes=len(task.body),
             extra_nbytes=len(extra),
         )
-        self._lines.say(ask.slot, head, task.body, extra)
+        self._lines.send(line, head, task.body, extra)
 
     def _start(self, start: Start) -> None:
         self._inbox.stats.num_started += 1
         sock = self._workers.start(start.slot, start.after_s, start.away)
-        self._lines.add(start.slot, sock)
         lender = self._workers.lender_of(start.slot)
+        line = self._lines.add(start.slot, sock, lender, start.slot in self._workers.away)
         if lender is not None:
             lender.take_returned()  # the new worker has never heard of them
         lent = lender.lent() if lender is not None else []
         extra = pack_begin(lent, pickle.dumps((start.point, start.must_report)))
-        self._say(start.slot, Kind.BEGIN, extra)
+        self._send(line, Kind.BEGIN, extra)
 
     def _resume(self, resume: Resume) -> None:
         self._say(resume.slot, Kind.RESUME, resume.seed)
@@ -115,16 +116,22 @@ class Actions:
     def tell_returned(self) -> None:
         """Tell workers here which extents are free again. Workers on other machines hear it with
         their next task: there fresh memory is touched only once."""
-        for slot in self._lines.slots:
-            lender = self._workers.lender_of(slot)
-            if lender is None or slot in self._workers.away:
+        for _, line in tuple(self._lines.items()):
+            if line.lender is None or line.is_away:
                 continue
-            if returned := lender.take_returned(AT_ONCE_NBYTES):
-                self._say(slot, Kind.RETURNED, _packed(returned))
+            if returned := line.lender.take_returned(AT_ONCE_NBYTES):
+                self._send(line, Kind.RETURNED, _packed(returned))
 
     def _say(self, slot: Slot, kind: Kind, extra: bytes, task_id: int = -1, flags: int = 0) -> None:
+        line = self._lines.get(slot)
+        if line is not None:  # else it is being lost: the loss says it again
+            self._send(line, kind, extra, task_id, flags)
+
+    def _send(
+        self, line: Line, kind: Kind, extra: bytes, task_id: int = -1, flags: int = 0
+    ) -> None:
         head = pack(kind, flags=flags, task_id=task_id, extra_nbytes=len(extra))
-        self._lines.say(slot, head, extra)
+        self._lines.send(line, head, extra)
 
 
 def _packed(offsets: list[int]) -> bytes:

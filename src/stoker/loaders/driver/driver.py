@@ -273,8 +273,9 @@ class Driver:
     def _drain(self, slot: Slot, deadline: Deadline) -> bool:
         """Discard what a worker sends until it has closed its end or is known to have ended, or the
         deadline passes. Returns whether it has ended."""
-        channel = self._lines.get(slot)
-        assert channel is not None
+        line = self._lines.get(slot)
+        assert line is not None
+        channel = line.channel
         loop = PollLoop()
         loop.add(channel.fileno(), lambda: None)
         for fd in self._workers.news_fds():
@@ -327,10 +328,10 @@ class Driver:
 
     def _lose_ended(self, slot: Slot) -> None:
         """Handle the end of a worker here; its socket may still be open in what it started."""
-        channel = self._lines.get(slot)
-        while self._lines.get(slot) is channel and self._receive_from(slot):
+        line = self._lines.get(slot)
+        while self._lines.get(slot) is line and self._receive_from(slot):
             continue  # what it said before, and maybe its socket's end: then another has its place
-        if channel is not None and self._lines.get(slot) is channel:
+        if line is not None and self._lines.get(slot) is line:
             self._lose(slot)
 
     def _watch_news(self) -> None:
@@ -357,23 +358,23 @@ class Driver:
     def _receive_all_from(self, slot: Slot) -> None:
         """Take in every frame that one read returns: poll() reports only what is still unread."""
         while self._receive_from(slot):
-            channel = self._lines.get(slot)
-            if channel is None or not channel.has_unread:
+            line = self._lines.get(slot)
+            if line is None or not line.channel.has_unread:
                 return
 
     def _receive_from(self, slot: Slot) -> bool:
         """Take in one frame of a slot, or its end. False when nothing has come."""
-        channel = self._lines.get(slot)
-        if channel is None:
+        line = self._lines.get(slot)
+        if line is None:
             return False
         try:
-            frame = channel.receive_nowait()
+            frame = line.channel.receive_nowait()
         except ConnectionLost:
             self._lose(slot)
             return True
         if frame is None:
             return False
-        for event in self._inbox.take_in(slot, frame):
+        for event in self._inbox.take_in(slot, frame, line.lender):
             self._apply(event)
         return True
 

@@ -31,6 +31,7 @@ from stoker.scheduler.tasks.slot import Slot
 from stoker.wire.batch_codec import decode
 from stoker.wire.channel import Frame
 from stoker.wire.frame import INLINE, PLACE, Flag, Header, Kind, unpack_wire
+from stoker.wire.slabs import Lender
 from stoker.wire.stream_copy import STREAM_NBYTES, WHY_NONE
 
 
@@ -85,11 +86,12 @@ class Inbox:
         self._room_nbytes = held_limit_nbytes if held_limit_nbytes >= 0 else machine_nbytes() // 2
         self._max_held = sys.maxsize  # batches that there is room for
 
-    def take_in(self, slot: Slot, frame: Frame) -> list[Event]:
+    def take_in(self, slot: Slot, frame: Frame, lender: Lender | None) -> list[Event]:
+        """Return what a frame says. lender: of the arena that the slot\'s worker writes to."""
         header = frame.header
         match header.kind:
             case Kind.BATCH | Kind.FAILURE:
-                return self._batch(slot, frame)
+                return self._batch(slot, frame, lender)
             case Kind.ENDED:
                 return self._ended(slot, frame)
             case Kind.STATE:
@@ -103,14 +105,14 @@ class Inbox:
                 return [WorkerReady(slot, *pickle.loads(frame.extra))]
         return []
 
-    def _batch(self, slot: Slot, frame: Frame) -> list[Event]:
+    def _batch(self, slot: Slot, frame: Frame, lender: Lender | None) -> list[Event]:
         header, extra = frame.header, frame.extra
         if header.flags & Flag.WIRE:
             extra, wire_nbytes = unpack_wire(extra)
             self.stats.wire_nbytes += wire_nbytes
             self.stats.num_away += 1
         self._helpers.measure(slot, header.task_id, header.work_us / 1e6, self.is_awaiting)
-        nbytes, batch = self._decode(slot, frame)
+        nbytes, batch = self._decode(frame, lender)
         body = self.bodies.pop(header.task_id, b"")
         if header.kind == Kind.FAILURE:
             batch = Failed(batch, slot, header.task_id, body, self._workers.node_of(slot))
@@ -139,9 +141,9 @@ class Inbox:
             self.ends.append((task_id, Told(slot.chain, bytes(frame.extra))))
         return [Ended(slot, task_id)]
 
-    def _decode(self, slot: Slot, frame: Frame) -> tuple[int, Any]:
+    def _decode(self, frame: Frame, lender: Lender | None) -> tuple[int, Any]:
         """Decode a batch. Returns the bytes of its tensors and arrays, and the batch."""
-        header, payload, lender = frame.header, frame.payload, self._workers.lender_of(slot)
+        header, payload = frame.header, frame.payload
         table = payload[: header.table_nbytes()]
         blob = payload[len(table) :]
         copies = self._holds_too_much()

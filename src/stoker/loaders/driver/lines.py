@@ -6,12 +6,23 @@ Owner: the thread that iterates.
 
 import functools
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, ItemsView
+from dataclasses import dataclass
 
 from stoker import descriptors
 from stoker.scheduler.tasks.slot import Slot
 from stoker.wire.channel import Channel
 from stoker.wire.poll_loop import PollLoop
+from stoker.wire.slabs import Lender
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The connection to one worker. lender: of the arena that it puts its batches into, if any."""
+
+    channel: Channel
+    lender: Lender | None
+    is_away: bool
 
 
 class Lines:
@@ -20,25 +31,28 @@ class Lines:
         gone."""
         self.loop = PollLoop()
         self._on_news = on_news
-        self._channels: dict[Slot, Channel] = {}
+        self._lines: dict[Slot, Line] = {}
         self._unsent: set[Channel] = set()
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        return tuple(self._channels)
+        return tuple(self._lines)
 
-    def get(self, slot: Slot) -> Channel | None:
-        return self._channels.get(slot)
+    def get(self, slot: Slot) -> Line | None:
+        return self._lines.get(slot)
 
-    def add(self, slot: Slot, sock: socket.socket) -> None:
-        channel = self._channels[slot] = Channel(descriptors.kept(sock))
-        self.loop.add(channel.fileno(), functools.partial(self._on_news, slot))
+    def items(self) -> ItemsView[Slot, Line]:
+        return self._lines.items()
 
-    def say(self, slot: Slot, *parts: bytes | memoryview) -> None:
-        """Send to a slot's worker; never waits. One being lost gets none: its replacement does."""
-        channel = self._channels.get(slot)
-        if channel is None:
-            return
+    def add(self, slot: Slot, sock: socket.socket, lender: Lender | None, is_away: bool) -> Line:
+        line = Line(Channel(descriptors.kept(sock)), lender, is_away)
+        self._lines[slot] = line
+        self.loop.add(line.channel.fileno(), functools.partial(self._on_news, slot))
+        return line
+
+    def send(self, line: Line, *parts: bytes | memoryview) -> None:
+        """Send to a worker. Never waits: what the socket does not take now goes out later."""
+        channel = line.channel
         channel.send(*parts)
         if channel.has_unsent and channel not in self._unsent:
             self._unsent.add(channel)
@@ -55,16 +69,16 @@ class Lines:
 
     def finish(self) -> None:
         """Tell every worker that nothing more will be sent, so that it ends."""
-        for channel in self._channels.values():
-            channel.finish()
+        for line in self._lines.values():
+            line.channel.finish()
 
     def hang_up(self, slot: Slot) -> None:
-        channel = self._channels.pop(slot)
+        channel = self._lines.pop(slot).channel
         self._unsent.discard(channel)
         self.loop.remove(channel.fileno())
         channel.close()
 
     def abandon(self) -> None:
         """Close a forked child's copies of the sockets, which are the parent's."""
-        for channel in self._channels.values():
-            channel.close()
+        for line in self._lines.values():
+            line.channel.close()
