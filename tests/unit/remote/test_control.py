@@ -4,7 +4,7 @@ import json
 import typing
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stoker.remote.net.control import TEXT_LIMIT, VERSION, Cause, Ended, Message, decode, encode
@@ -28,6 +28,7 @@ def of(kind):
     return st.tuples(*(OF_TYPE[types[name]] for name in kind._fields)).map(kind._make)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # its first text takes 1 s
 @given(st.sampled_from(KINDS).flatmap(of))
 def test_a_message_comes_back_as_it_was(message):
     back = decode(encode(message))
