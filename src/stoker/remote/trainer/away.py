@@ -1,4 +1,4 @@
-"""One loader's workers on other machines, as its driver sees them: a `Cluster`.
+"""Starts, signals and reaps one loader's workers on other machines, through the fleet: a `Cluster`.
 
 Owner: the thread that iterates; what it shares with others the fleet's lock guards.
 """
