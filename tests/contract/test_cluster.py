@@ -162,6 +162,16 @@ def test_a_worker_that_has_ended_is_told_once_and_is_news(joined):
     assert not cluster.is_gone
 
 
+def test_what_is_news_of_a_slot_is_its_own_clusters():
+    cluster = mixed()
+    with cluster.start(C[0]), cluster.start(C[1]):
+        here, there = cluster.news_fds_of(C[0]), cluster.news_fds_of(C[1])
+        assert here and there and not here & there
+        assert here | there == cluster.news_fds()
+    cluster.close(0.0)
+    wait_all_gone(soon())
+
+
 def test_each_slots_worker_is_a_process_of_its_own(joined):
     cluster, socks = joined
     told = [ask(sock, b"who").split() for sock in socks]

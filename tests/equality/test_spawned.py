@@ -4,6 +4,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import time
 import warnings
 from collections.abc import Iterator
 from functools import partial
@@ -103,6 +104,28 @@ def test_batches_that_are_none():
     loader = make(1, "spawn", collate_fn=nothing)
     with installed():
         assert list(loader) == [None] * len(loader)
+
+
+class SlowToLeave(Dataset):
+    """The odd samples take long, so that one worker ends at once and the other does not."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(index % 2 * 1.0)
+        return torch.zeros(1)
+
+
+def test_waiting_for_a_worker_that_ends_late_takes_no_cpu():
+    with installed():
+        iterator = iter(
+            DataLoader(SlowToLeave(), 1, num_workers=2, multiprocessing_context="spawn")
+        )
+        next(iterator)
+        before_s = time.process_time()
+        del iterator
+        assert time.process_time() - before_s < 0.3
 
 
 @pytest.mark.full

@@ -278,11 +278,12 @@ class Driver:
         channel = line.channel
         loop = PollLoop()
         loop.add(channel.fileno(), lambda: None)
-        for fd in self._workers.news_fds():
+        for fd in self._workers.news_fds_of(slot):
             loop.add(fd, lambda: None)
         has_left = False
         try:
             while channel.receive_nowait() is not None or loop.poll(deadline.left_s()):
+                self._workers.hear()  # or news of another worker would end each wait at once
                 if self._workers.wait_exit(slot, Deadline(0)) is not None:
                     has_left = True  # what it started may hold its socket
                     break

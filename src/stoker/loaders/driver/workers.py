@@ -85,6 +85,10 @@ class Workers(Cluster):
 
     # -- what a Cluster need not tell --------------------------------------------------------------
 
+    def news_fds_of(self, slot: Slot) -> set[int]:
+        """Descriptors that `wait_exit` of this slot reads, and so no others: they would stay ready."""
+        return self._cluster_of(slot).news_fds()
+
     @property
     def away(self) -> set[Slot]:
         """Slots whose latest worker is on another machine."""
