@@ -77,7 +77,7 @@ def _heads(parameters: Sequence[Described]) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class Coding:
-    """How each parameter of a model is compressed. codes: by the parameter's id.
+    """Says how each parameter of a model is compressed. codes: by the parameter's id.
 
     memory: where each one's residual begins, by id; num: elements of all residuals. seed: of
     stochastic rounding; None: to nearest.

@@ -229,7 +229,7 @@ class StatefulIterator(StreamIterator, _StatefulMultiProcessingDataLoaderIter): 
 
 
 class _Saved:
-    """Where a saved state says to begin. Raises as torchdata does if it is no such state."""
+    """Reads from a saved state where to begin. Raises as torchdata does if it is no such state."""
 
     def __init__(self, state: dict[str, Any], loader: DataLoader[Any]) -> None:
         of = _StatefulMultiProcessingDataLoaderIter

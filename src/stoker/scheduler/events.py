@@ -71,7 +71,8 @@ class WorkerReady:
 
 @dataclass(frozen=True, slots=True)
 class NotIndependent:
-    """A task was not free-standing after all: `why` is "drew" or "moved"."""
+    """A task was not free-standing after all. why: "drew" or "moved"; in words, if the loader has no
+    workers."""
 
     slot: Slot
     task_id: int

@@ -126,7 +126,7 @@ def unpack_wire(extra: memoryview) -> tuple[memoryview, int]:
 
 
 class Shape(NamedTuple):
-    """How a storage is viewed. dtype: torch's name; first, strides: in bytes."""
+    """Describes how a storage is viewed. dtype: torch's name; first, strides: in bytes."""
 
     dtype: str
     first: int

@@ -16,7 +16,7 @@ from torch.utils.data import _DatasetKind
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a worker needs of a loader, as it was at `iter()`."""
+    """Holds what a worker needs of a loader, as it was at `iter()`."""
 
     dataset_kind: int
     dataset: Any

@@ -57,7 +57,7 @@ def seen(data: Mapping[str, Any], prefix: str = "") -> Seen:
 
 
 class Sent(NamedTuple):
-    """What all ranks of a model send in a step. num: elements; frac: of their bytes that codes
+    """Counts what all ranks of a model send in a step. num: elements; frac: of their bytes that codes
     leave."""
 
     num: int

@@ -116,7 +116,7 @@ class Actions:
     def tell_returned(self) -> None:
         """Tell workers here which extents are free again. Workers on other machines hear it with
         their next task: there fresh memory is touched only once."""
-        for _, line in tuple(self._lines.items()):
+        for line in self._lines.all:
             if line.lender is None or line.is_away:
                 continue
             if returned := line.lender.take_returned(AT_ONCE_NBYTES):

@@ -7,6 +7,7 @@ from collections.abc import Set
 from typing import TYPE_CHECKING
 
 from stoker.clock import now_s, process_cpu_s
+from stoker.errors import BrokenGuarantee
 from stoker.loaders.driver import forks
 from stoker.loaders.driver.demand import Demand
 from stoker.local.sizing import local_slots
@@ -97,7 +98,7 @@ class Alone:
 
     def late(self, slot: Slot, task_id: int) -> Late:
         """Return the Late event of the next batch, which this slot owes."""
-        raise NotImplementedError
+        raise BrokenGuarantee(f"batch {task_id} of {slot} is late, but nobody can help")
 
     def is_due(self) -> bool:
         """Whether to take in news of other machines although nothing is waited for."""
@@ -112,7 +113,7 @@ class Alone:
 
 
 class Helpers(Alone):
-    """One loader's use of a fleet. workers_there: slots whose latest worker is there."""
+    """Tracks what other machines do for one loader. workers_there: slots with a worker there."""
 
     def __init__(self, fleet: "Fleet", away: "Away", workers_there: Set[Slot]) -> None:
         from stoker.remote.trainer.fleet import SILENT_S

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from stoker.loaders.driver.helpers import Alone
-from stoker.loaders.driver.memory import held_nbytes
 from stoker.loaders.driver.workers import Workers
 from stoker.local.sizing import machine_nbytes
 from stoker.scheduler.events import (
@@ -167,5 +166,6 @@ class Inbox:
 
     def _holds_too_much(self) -> bool:
         if self._held_at_most_nbytes > self._held_limit_nbytes:
-            self._held_at_most_nbytes = held_nbytes(self._workers.lenders)
+            lenders = self._workers.lenders
+            self._held_at_most_nbytes = sum(lender.held_nbytes() for lender in lenders)
         return self._held_at_most_nbytes > self._held_limit_nbytes

@@ -6,7 +6,7 @@ Owner: the thread that iterates.
 
 import functools
 import socket
-from collections.abc import Callable, ItemsView
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from stoker import descriptors
@@ -41,8 +41,9 @@ class Lines:
     def get(self, slot: Slot) -> Line | None:
         return self._lines.get(slot)
 
-    def items(self) -> ItemsView[Slot, Line]:
-        return self._lines.items()
+    @property
+    def all(self) -> tuple[Line, ...]:
+        return tuple(self._lines.values())
 
     def add(self, slot: Slot, sock: socket.socket, lender: Lender | None, is_away: bool) -> Line:
         line = Line(Channel(descriptors.kept(sock)), lender, is_away)

@@ -3,7 +3,7 @@
 Owner: the thread that iterates.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from stoker.loaders.driver import forks
 from stoker.scheduler.tasks.slot import FINGERPRINT, Slot
@@ -38,8 +38,3 @@ class Memory:
         for slot, lender in self.lenders.items():
             if lender is not None and slot not in but:
                 forks.pool.give(lender)
-
-
-def held_nbytes(lenders: Iterable[Lender]) -> int:
-    """Return the bytes of these lenders' memory that the script holds."""
-    return sum(lender.held_nbytes() for lender in lenders)

@@ -33,7 +33,7 @@ class Workers(Cluster):
         self.why_no_replacement = here.why_no_replacement
 
     def start(self, slot: Slot, after_s: float = 0.0, away: bool = False) -> socket.socket:
-        """Start a worker. away: on another machine; if there is none the socket ends at once."""
+        """Start a worker. away: on another machine, asked for only if there is one that helps."""
         if away and self._there is not None:
             self._away.add(slot)
             return self._there.start(slot, after_s)
@@ -86,7 +86,7 @@ class Workers(Cluster):
     # -- what a Cluster need not tell --------------------------------------------------------------
 
     def news_fds_of(self, slot: Slot) -> set[int]:
-        """Descriptors that `wait_exit` of this slot reads, and so no others: they would stay ready."""
+        """Return the descriptors with news of this slot's worker, and of no other machine's."""
         return self._cluster_of(slot).news_fds()
 
     @property

@@ -8,7 +8,7 @@ from typing import Protocol, Required, TypedDict
 
 
 class Settings(TypedDict, total=False):
-    """What a trainer tells its receiver first. workers: `N` or `MIN:MAX`; bind: an address of this
+    """Settings that a trainer sends its receiver first. workers: `N` or `MIN:MAX`; bind: an address of this
     machine; versions: that hosts must have; num_cores: this rank's share; host: the command that
     is a host; about: for `stoker status`."""
 
@@ -25,7 +25,7 @@ class Settings(TypedDict, total=False):
 
 
 class Way(TypedDict, total=False):
-    """What a host is told: the way to the trainer, and who it is. token: hex digits; ships_code: its
+    """Tells a host the way to the trainer, and who it is. token: hex digits; ships_code: its
     working folder is a copy of the script's; is_bound: it ends with whoever starts it."""
 
     address: Required[str]

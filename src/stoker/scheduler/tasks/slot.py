@@ -40,7 +40,7 @@ PACKER = Slot(Role.PACKER, 0)
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a slot's worker ended. code: exit status, negative for a signal, as `Process.exitcode`."""
+    """Says how a slot's worker ended. code: exit status, negative for a signal, as `Process.exitcode`."""
 
     slot: Slot
     pid: int
