@@ -71,8 +71,8 @@ class WorkerReady:
 
 @dataclass(frozen=True, slots=True)
 class NotIndependent:
-    """A task was not free-standing after all. why: "drew" or "moved"; in words, if the loader has no
-    workers."""
+    """A task was not free-standing after all. why: "drew" or "moved"; in words, if the loader has
+    no workers."""
 
     slot: Slot
     task_id: int
