@@ -6,7 +6,6 @@ Promise: standard library only.
 import contextlib
 import ctypes
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 
 from stoker import descriptors
 from stoker.clock import Deadline
+from stoker.poll_loop import wait_ready
 
 _PR_GET_CHILD_SUBREAPER = 37
 _SIGACTION_NBYTES = 512  # more than struct sigaction has anywhere
@@ -117,9 +117,7 @@ class Orphan:
             return self._child.returncode is not None
         if not self._is_open():
             return True  # as far as can be told
-        poll = select.poll()
-        poll.register(self._pidfd, select.POLLIN)
-        return bool(poll.poll(Deadline(within_s).left_ms()))
+        return wait_ready(self._pidfd, by=Deadline(within_s))
 
     def let_go(self) -> None:
         """Stop tracking the program; also for a forked child, which cannot wait for it."""

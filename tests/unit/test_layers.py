@@ -73,6 +73,7 @@ EVERYBODY_MAY = {
     "blame",
     "descriptors",
     "orphans",
+    "poll_loop",
     "at_fork",
     "bars",
     "speak",
@@ -90,7 +91,7 @@ PURE = {
     "scheduler.rules.__init__",
     "loaders.driver.demand", "loaders.in_process.ahead", "loaders.in_process.evidence",
     "gradients.codes", "gradients.gate.costs", "gradients.gate.outlook", "gradients.gate.table",
-    "gradients.gate.trial", "wire.frame", "wire.extents", "config", "errors", "tables", "trusted", "report.metrics",
+    "gradients.gate.trial", "wire.frame", "wire.sections", "wire.extents", "config", "errors", "tables", "trusted", "report.metrics",
     "report.summary", "remote.engines.hosts", "remote.net.control", "local.sizing",
     "verify.record", "verify.compare", "verify.table",
 }  # fmt: skip

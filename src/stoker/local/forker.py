@@ -6,17 +6,18 @@ It is told what to do on a socket of packets, MESSAGE each, with a worker's sock
 import array
 import gc
 import os
-import select
 import signal
 import socket
 import struct
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing.process import BaseProcess
 from typing import NoReturn
 
 from stoker.clock import Deadline
 from stoker.local.forks import die_with_parent
+from stoker.poll_loop import PollLoop
 from stoker.scheduler.tasks.slot import Role, Slot
 
 MESSAGE = struct.Struct("<BBiii")  # op, slot, pid or signal, exit code or milliseconds
@@ -24,7 +25,7 @@ START, SIGNAL, CLOSE, STARTED, EXITED, REST = range(6)
 # A worker whose trainer is gone may finish its sample; all is over within 2 s.
 ORPHAN_GRACE_S = 0.5
 TERM_GRACE_S = 0.5
-LOOK_MS = 50  # how often workers are looked at where the system refuses pidfds
+LOOK_S = 0.05  # how often workers are looked at where the system refuses pidfds
 OWN = Slot(Role.CHAIN, -1)  # in place of a slot: the template itself
 
 Body = Callable[[Slot, socket.socket], None]
@@ -64,7 +65,8 @@ class Forker:
         self._later: dict[Slot, tuple[Deadline, socket.socket]] = {}  # by slot, to be started then
         self._slot_of: dict[int, Slot] = {}  # by pid, of living workers
         self._pid_of_fd: dict[int, int] = {}  # by pidfd; none where the system refuses them
-        self._poll = select.poll()
+        self._loop = PollLoop()
+        self._grace_s: float | None = None  # that workers have to end, once the trainer says close
         self._pid = os.getpid()
         self._mask = mask
         self._ignores_children = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
@@ -83,7 +85,7 @@ class Forker:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self._say(STARTED, OWN, self._pid, 0)
             gc.freeze()  # a collection in a worker then touches, and so copies, no old page
-            self._poll.register(self._control, select.POLLIN)
+            self._loop.add(self._control.fileno(), partial(self._hear, first))
             for slot in tuple(first)[:num_at_once]:
                 self._start(slot, first.pop(slot), first)
             self._end_all(self._serve(first))
@@ -99,29 +101,31 @@ class Forker:
 
         rest: first workers that are not started yet.
         """
-        while True:
+        while self._grace_s is None:
             self._start_due(rest)
-            for fd, _ in self._wait_news(self._due_ms()):
-                if fd != self._control.fileno():
-                    continue
-                data, fds = self._hear()
-                if not data:
-                    return ORPHAN_GRACE_S
-                op, role, number, signum, milliseconds = MESSAGE.unpack(data)
-                slot = Slot(Role(role), number)
-                if op == CLOSE:
-                    return float(milliseconds) / 1000
-                if op == START:
-                    sock = socket.socket(fileno=fds[0])
-                    self._later[slot] = Deadline(milliseconds / 1000), sock
-                    self._start_due(rest)
-                elif op == REST:
-                    self._start_or_drop(rest, bool(signum))
-                elif op == SIGNAL:
-                    self._start_due(rest, slot)
-                    self._signal(signum, slot)
+            self._wait_news(self._due_s())
+        return self._grace_s
 
-    def _hear(self) -> tuple[bytes, list[int]]:
+    def _hear(self, rest: dict[Slot, socket.socket]) -> None:
+        """Do what the trainer says."""
+        data, fds = self._receive()
+        if not data:
+            self._grace_s = ORPHAN_GRACE_S
+            return
+        op, role, number, signum, milliseconds = MESSAGE.unpack(data)
+        slot = Slot(Role(role), number)
+        if op == CLOSE:
+            self._grace_s = milliseconds / 1000
+        elif op == START:
+            self._later[slot] = Deadline(milliseconds / 1000), socket.socket(fileno=fds[0])
+            self._start_due(rest)
+        elif op == REST:
+            self._start_or_drop(rest, bool(signum))
+        elif op == SIGNAL:
+            self._start_due(rest, slot)
+            self._signal(signum, slot)
+
+    def _receive(self) -> tuple[bytes, list[int]]:
         try:
             data, anc, _, _ = self._control.recvmsg(
                 MESSAGE.size, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC
@@ -133,8 +137,8 @@ class Forker:
             fds.frombytes(payload)
         return data, list(fds)
 
-    def _due_ms(self) -> int | None:
-        return min((due.left_ms() or 0 for due, _ in self._later.values()), default=None)
+    def _due_s(self) -> float | None:
+        return min((due.left_s() or 0.0 for due, _ in self._later.values()), default=None)
 
     def _start_due(self, rest: dict[Slot, socket.socket], at_once: Slot = OWN) -> None:
         for slot in tuple(self._later):
@@ -166,21 +170,21 @@ class Forker:
             pass
         else:
             self._pid_of_fd[pidfd] = pid
-            self._poll.register(pidfd, select.POLLIN)
+            self._loop.add(pidfd, partial(self._ended, pidfd))
         self._say(STARTED, slot, pid, 0)
 
-    def _wait_news(self, left_ms: float | None) -> list[tuple[int, int]]:
-        """Wait for events, return their descriptors, tell the trainer which workers ended."""
+    def _wait_news(self, left_s: float | None) -> None:
+        """Wait for the trainer's word or a worker's end, and do what is to be done about it."""
         if len(self._pid_of_fd) < len(self._slot_of):
-            left_ms = LOOK_MS if left_ms is None else min(left_ms, LOOK_MS)
-        news = self._poll.poll(left_ms)
-        for fd in [fd for fd, _ in news if fd in self._pid_of_fd]:
-            self._poll.unregister(fd)
-            os.close(fd)
-            self._reap(self._pid_of_fd.pop(fd), 0)
+            left_s = LOOK_S if left_s is None else min(left_s, LOOK_S)
+        self._loop.wait(left_s)
         for pid in self._slot_of.keys() - set(self._pid_of_fd.values()):
             self._reap(pid, os.WNOHANG)
-        return news
+
+    def _ended(self, pidfd: int) -> None:
+        self._loop.remove(pidfd)
+        os.close(pidfd)
+        self._reap(self._pid_of_fd.pop(pidfd), 0)
 
     def _become_worker(
         self, slot: Slot, sock: socket.socket, others: dict[Slot, socket.socket]
@@ -231,7 +235,7 @@ class Forker:
 
     def _end_all(self, grace_s: float) -> None:
         """End all workers: close -> wait -> terminate -> wait -> kill."""
-        self._poll.unregister(self._control)
+        self._loop.remove(self._control.fileno())
         self._wait_reaped(Deadline(grace_s))
         self._signal(signal.SIGTERM)
         self._wait_reaped(Deadline(TERM_GRACE_S))
@@ -240,4 +244,4 @@ class Forker:
 
     def _wait_reaped(self, deadline: Deadline) -> None:
         while self._slot_of and not deadline.is_over():
-            self._wait_news(deadline.left_ms())
+            self._wait_news(deadline.left_s())

@@ -5,12 +5,12 @@ import contextlib
 import ctypes
 import errno
 import os
-import select
 import signal
 import sys
 
 from stoker import orphans
 from stoker.clock import Deadline
+from stoker.poll_loop import wait_ready
 
 _PR_SET_PDEATHSIG = 1
 # What the process between may take for at-fork functions of packages, which may wait for a thread
@@ -58,9 +58,7 @@ def _end_by(deadline: Deadline, pid: int) -> None:
     except OSError:  # it has gone, or the system refuses pidfds
         return
     try:
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        if not poll.poll(deadline.left_ms()):
+        if not wait_ready(pidfd, by=deadline):
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     finally:

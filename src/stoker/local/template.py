@@ -15,7 +15,6 @@ import array
 import contextlib
 import multiprocessing.util
 import os
-import select
 import signal
 import socket
 from collections.abc import Callable, Sequence
@@ -41,6 +40,7 @@ from stoker.local.forker import (
 )
 from stoker.local.forks import fork_orphan, fork_without_hooks
 from stoker.local.sizing import usable_cores
+from stoker.poll_loop import wait_ready
 from stoker.scheduler.tasks.slot import Exit, Role, Slot
 
 REAPED_S = 5.0  # what PID 1 may take to reap a template; some look every two seconds
@@ -265,9 +265,7 @@ class Template(Cluster):
         """Read the template's messages until the condition holds, it is gone, or time is over."""
         if self._control.fileno() < 0:
             return
-        poll = select.poll()
-        poll.register(self._control, select.POLLIN)
-        while not is_met() and not self._is_gone and poll.poll(deadline.left_ms()):
+        while not is_met() and not self._is_gone and wait_ready(self._control, by=deadline):
             try:
                 data = self._control.recv(MESSAGE.size)
             except OSError:

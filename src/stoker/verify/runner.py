@@ -7,15 +7,16 @@ The command has a session of its own and no stdin; its output goes to files.
 
 import ctypes
 import os
-import select
 import signal
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 from stoker.clock import Deadline, now_s
+from stoker.poll_loop import PollLoop, wait_ready
 from stoker.verify.record import STOPS, Plan, ProcessTrail, parse
 
 END_S = 10.0  # for what a script does at its end: a last checkpoint, a report
@@ -125,9 +126,10 @@ class _Watch:
         # Open for writing too, or the end of each writer would be an event.
         self._pipe_fd = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
         self._ending: dict[int, Deadline] = {}  # pidfd -> by when
-        self._poll = select.poll()
-        for fd in (self._command_fd, self._pipe_fd):
-            self._poll.register(fd, select.POLLIN)
+        self._has_ended = False
+        self._loop = PollLoop()
+        self._loop.add(self._command_fd, self._command_ended)
+        self._loop.add(self._pipe_fd, self._read_pipe)
 
     def __enter__(self) -> "_Watch":
         return self
@@ -139,26 +141,26 @@ class _Watch:
     def wait_end(self, deadline: Deadline) -> bool:
         """Wait until the command has ended (True), or something took longer than it may (False)."""
         while True:
-            deadlines = [deadline, *self._ending.values()]
-            left_ms = min(one.left_ms() or 0 for one in deadlines)
-            ready = {fd for fd, _ in self._poll.poll(left_ms)}
-            if self._command_fd in ready:
+            self._loop.wait(min(one.left_s() or 0.0 for one in (deadline, *self._ending.values())))
+            if self._has_ended:
                 return True
-            for fd in ready & self._ending.keys():
-                self._poll.unregister(fd)
-                del self._ending[fd]
-                os.close(fd)
-            if self._pipe_fd in ready:
-                self._read_pipe()
             if any(one.is_over() for one in (deadline, *self._ending.values())):
                 return False
+
+    def _command_ended(self) -> None:
+        self._has_ended = True
+
+    def _process_ended(self, fd: int) -> None:
+        self._loop.remove(fd)
+        del self._ending[fd]
+        os.close(fd)
 
     def _read_pipe(self) -> None:
         for line in os.read(self._pipe_fd, 1 << 16).split():
             with suppress(ProcessLookupError):  # has ended already
                 fd = os.pidfd_open(int(line))
                 self._ending[fd] = Deadline(self._end_s)
-                self._poll.register(fd, select.POLLIN)
+                self._loop.add(fd, partial(self._process_ended, fd))
 
 
 def _started(
@@ -190,8 +192,6 @@ def _wait_gone(pid: int) -> None:
     with suppress(ProcessLookupError):
         fd = os.pidfd_open(pid)
         try:
-            poll = select.poll()
-            poll.register(fd, select.POLLIN)
-            poll.poll(ASK_S * 1000)
+            wait_ready(fd, by=Deadline(ASK_S))
         finally:
             os.close(fd)

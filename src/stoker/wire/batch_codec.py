@@ -25,7 +25,8 @@ from typing import NamedTuple, cast
 import torch
 from torch.multiprocessing import reductions
 
-from stoker.wire.frame import INLINE, PLACE, Shape
+from stoker.wire.frame import INLINE, PLACE
+from stoker.wire.sections import Shape
 from stoker.wire.slabs import Heap, Lender
 from stoker.wire.stream_copy import STREAM_NBYTES, stream_copy
 

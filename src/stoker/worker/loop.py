@@ -23,8 +23,17 @@ from stoker.fingerprint.fingerprint import Unwatchable, fingerprint
 from stoker.scheduler.tasks.point import Point, SavedPoint
 from stoker.wire.batch_codec import Encoded, encode, loads
 from stoker.wire.channel import Channel, ConnectionLost, Frame
-from stoker.wire.frame import Flag, Header, Kind, pack, pack_shapes, unpack_begin
+from stoker.wire.frame import Flag, Header, Kind, pack
 from stoker.wire.marks import NOTHING
+from stoker.wire.sections import (
+    NO_DATA,
+    Section,
+    pack_section,
+    pack_shapes,
+    unpack_lent,
+    unpack_returned,
+    unpack_sections,
+)
 from stoker.wire.slabs import Arena, Heap
 from stoker.worker.early import Early
 from stoker.worker.job import Job
@@ -130,11 +139,12 @@ class Worker:
                 if kind == Kind.BEGIN:
                     self._begin(frame)
                 elif kind == Kind.RESUME:
-                    self._resume(cast(int | None, loads(frame.extra)))
+                    seed = unpack_sections(frame.extra)[Section.SEED]
+                    self._resume(cast(int | None, loads(seed)))
                 elif kind == Kind.RERUN:
-                    self._rerun(frame.header, loads(frame.extra))
+                    self._rerun(frame.header, unpack_sections(frame.extra)[Section.INDICES])
                 elif kind == Kind.RELOAD:
-                    if not self._take_up(*pickle.loads(frame.extra)):
+                    if not self._take_up(unpack_sections(frame.extra)):
                         self._channel.send(pack(Kind.DIVERGED))
                         return  # to be another's now, from the start
                 elif not self._is_over:
@@ -180,8 +190,9 @@ class Worker:
         """Return the next frame that is work, if one has come; free what came back with it."""
         while (frame := self._channel.receive_nowait()) is not None:
             kind = frame.header.kind
-            if self.heap is not None and kind in (Kind.TASK, Kind.RETURNED):
-                for offset in memoryview(bytes(frame.extra)).cast("q"):
+            if self.heap is not None and frame.header.extra_nbytes:
+                returned = unpack_sections(frame.extra).get(Section.RETURNED, NO_DATA)
+                for offset in unpack_returned(returned):
                     self.heap.drop(offset)
             if kind != Kind.RETURNED:
                 return frame
@@ -196,9 +207,9 @@ class Worker:
             return  # `_wait_frame` will see it too
 
     def _begin(self, frame: Frame) -> None:
-        lent, rest = unpack_begin(frame.extra)
-        point, must_report = pickle.loads(rest)
-        self._take_heap(lent)
+        sections = unpack_sections(frame.extra)
+        point, must_report = pickle.loads(sections[Section.START])
+        self._take_heap(unpack_lent(sections[Section.LENT]))
         state = b""
         if point is not None or must_report:
             state = self._watch(Deadline(None)) or b""
@@ -206,8 +217,9 @@ class Worker:
             restore_generators(point.generators)
             self._skip_until = point.task_id
         self._fingerprint = state
-        greeting = pickle.dumps((state, self._skip_until >= 0))
-        self._channel.send(pack(Kind.READY, extra_nbytes=len(greeting)), greeting)
+        started = pickle.dumps((state, self._skip_until >= 0))
+        extra = pack_section(Section.STARTED, started)
+        self._channel.send(pack(Kind.READY, extra_nbytes=len(extra)), extra)
 
     def _take_heap(self, lent: list[tuple[int, int, int]]) -> None:
         if self._arena is not None:
@@ -226,11 +238,11 @@ class Worker:
         started_s = now_s()
         batch = self._fetch(indices, bool(header.flags & Flag.STATE))
         if batch is ENDED:
-            flags, extra = self._extra(None)
-            head = pack(Kind.ENDED, flags=flags, task_id=header.task_id, extra_nbytes=len(extra))
+            extra = self._extra(None)
+            head = pack(Kind.ENDED, task_id=header.task_id, extra_nbytes=len(extra))
             self._channel.send(head, extra)
             return
-        must_watch = bool(header.flags & Flag.POINT)
+        must_watch = bool(header.flags & Flag.WATCH)
         self._made_s = task_s = now_s() - started_s
         point: Point | SavedPoint | None = self._after_task(header.task_id, task_s, must_watch)
         if self._saver is not None:
@@ -252,20 +264,22 @@ class Worker:
             # in torch/_utils.py.
             return self._caught()
 
-    def _rerun(self, header: Header, indices: object) -> None:
+    def _rerun(self, header: Header, body: memoryview) -> None:
         """Replay what a dead worker fetched, so that an iterable is where that worker had it."""
+        indices = loads(body)
         for _ in range(header.task_id):
             self._fetch(indices, bool(header.flags & Flag.STATE))
 
-    def _take_up(self, point: SavedPoint, body: bytes) -> bool:
+    def _take_up(self, sections: dict[Section, memoryview]) -> bool:
         """Go on from an iterable's own state. Returns whether the next batches are the same."""
+        point: SavedPoint = pickle.loads(sections[Section.SAVED])
         try:
             iterators_state = load_dataset(point, self._job.dataset)
             self._open()
             if iterators_state is not None:
                 self._fetcher.dataset_iter.load_state_dict(iterators_state)
             restore_generators(point.generators)
-            indices = loads(body)
+            indices = loads(sections[Section.INDICES])
             return all(proof_of(self._fetch(indices)) == proof for proof in point.proofs)
         except Exception:  # whatever the author's code raises: the next worker does without it
             return False
@@ -291,15 +305,17 @@ class Worker:
             batch = self._caught()
             encoded = encode(batch, self.heap)
         kind = Kind.FAILURE if isinstance(batch, ExceptionWrapper) else Kind.BATCH
-        flags, extra = self._extra(point)
-        flags |= Flag.FREE if free else 0
+        flags, extra = Flag.FREE if free else 0, self._extra(point)
         if self._job.tells_shapes:
-            flags, extra = flags | Flag.SHAPES, pack_shapes(encoded.shapes()) + extra
+            extra += pack_shapes(encoded.shapes())
         self._send(kind, flags, task_id, chain, encoded, extra)
 
-    def _extra(self, point: Point | SavedPoint | None) -> tuple[int, bytes]:
-        """Return the flag and the bytes that go along with an answer."""
-        return (0, b"") if point is None else (Flag.POINT, pickle.dumps(point))
+    def _extra(self, point: Point | SavedPoint | None) -> bytes:
+        """Return the sections that go along with an answer."""
+        if point is None:
+            return b""
+        name = Section.SAVED if isinstance(point, SavedPoint) else Section.POINT
+        return pack_section(name, pickle.dumps(point))
 
     def _send(
         self, kind: Kind, flags: int, task_id: int, chain: int, encoded: Encoded, extra: bytes
@@ -363,7 +379,7 @@ class Worker:
         restore_generators(mine)
         moved = self._watch(Deadline(None)) != self._fingerprint
         if drew or moved:
-            why = b"moved" if moved else b"drew"
+            why = pack_section(Section.WHY, b"moved" if moved else b"drew")
             head = pack(Kind.NOT_INDEPENDENT, task_id=task_id, chain=chain, extra_nbytes=len(why))
             self._channel.send(head, why)
         else:

@@ -22,7 +22,8 @@ from torchdata.stateful_dataloader.worker import _make_state_dict, try_to_deseri
 from stoker.scheduler.tasks.point import Point, SavedPoint
 from stoker.wire.batch_codec import dumps
 from stoker.wire.channel import Channel, Frame
-from stoker.wire.frame import Flag, Kind, pack
+from stoker.wire.frame import Kind, pack
+from stoker.wire.sections import Section, pack_section
 from stoker.wire.slabs import Arena
 from stoker.worker.job import Job
 from stoker.worker.loop import ENDED, Worker
@@ -85,7 +86,8 @@ class StatefulWorker(Worker):
             told = dumps(begins)
         except Exception:  # torchdata would print this and wait for ever
             told = dumps((self._caught(), False))
-        self._channel.send(pack(Kind.STATE, task_id=self._epoch, extra_nbytes=len(told)), told)
+        extra = pack_section(Section.STATE, told)
+        self._channel.send(pack(Kind.STATE, task_id=self._epoch, extra_nbytes=len(extra)), extra)
 
     # -- tasks ---------------------------------------------------------------------------------
 
@@ -115,5 +117,5 @@ class StatefulWorker(Worker):
             return None
         return super()._after_task(task_id, task_s, must_watch)
 
-    def _extra(self, point: Point | SavedPoint | None) -> tuple[int, bytes]:
-        return (Flag.STATE, self._told) if self._told else super()._extra(point)
+    def _extra(self, point: Point | SavedPoint | None) -> bytes:
+        return pack_section(Section.STATE, self._told) if self._told else super()._extra(point)

@@ -13,8 +13,18 @@ from stoker.remote.net.relay import HostRelay, TrainerRelay
 from stoker.report.digest import batch_sha256
 from stoker.wire.batch_codec import decode, encode
 from stoker.wire.channel import Channel
-from stoker.wire.frame import INLINE, Flag, Kind, pack, pack_begin, pack_shapes, unpack_wire
+from stoker.wire.frame import INLINE, Kind, pack
 from stoker.wire.lossless import Encoder
+from stoker.wire.sections import (
+    Section,
+    pack_lent,
+    pack_returned,
+    pack_section,
+    pack_shapes,
+    unpack_returned,
+    unpack_sections,
+    unpack_wire,
+)
 from stoker.wire.slabs import Arena, Heap, Lender
 
 ARENA_NBYTES = 64 << 20
@@ -44,7 +54,8 @@ class Way:
         self.begin()
 
     def begin(self, lent=()):
-        extra = pack_begin(list(lent), pickle.dumps((None, False)))
+        begin = pack_section(Section.START, pickle.dumps((None, False)))
+        extra = begin + pack_lent(list(lent))
         self.trainer.send(pack(Kind.BEGIN, extra_nbytes=len(extra)), extra)
         return self.wait_at_worker()
 
@@ -58,13 +69,12 @@ class Way:
             frame = self.worker.receive_nowait()
         return frame
 
-    def send(self, batch, extra=b"", tells_shapes=True, flags=0):
+    def send(self, batch, extra=b"", tells_shapes=True):
         encoded = encode(batch, self.heap)
         if tells_shapes:
-            flags, extra = flags | Flag.SHAPES, pack_shapes(encoded.shapes()) + extra
+            extra += pack_shapes(encoded.shapes())
         head = pack(
             Kind.BATCH,
-            flags=flags,
             task_id=5,
             chain=1,
             places=(encoded.table, encoded.num_storages, encoded.num_buffers),
@@ -95,8 +105,9 @@ class Way:
         if header.blob_offset != INLINE:
             blob = self.lender.lend(header.blob_offset, header.blob_nbytes)
         args = table, header.num_storages, header.stream_nbytes, blob, self.lender
-        extra, self.wire_nbytes = unpack_wire(frame.extra)
-        return header, decode(*args), bytes(extra)
+        sections = unpack_sections(frame.extra)
+        self.wire_nbytes = unpack_wire(sections.pop(Section.WIRE))
+        return header, decode(*args), {name: bytes(data) for name, data in sections.items()}
 
     def close(self):
         for end in (self.worker, self.trainer, self.host_relay.channel, self.trainer_relay.channel):
@@ -144,12 +155,12 @@ BATCHES = {
 def test_what_arrives_is_what_was_sent_to_the_bit(way, make, tells_shapes):
     for _ in range(3):
         batch = make()
-        way.send(batch, b"a point", tells_shapes, Flag.POINT)
+        way.send(batch, pack_section(Section.POINT, b"a point"), tells_shapes)
         header, arrived, extra = way.wait_batch()
         assert batch_sha256(arrived) == batch_sha256(batch)
-        assert (header.task_id, header.chain, header.flags) == (5, 1, Flag.POINT | Flag.WIRE)
+        assert (header.task_id, header.chain) == (5, 1)
         assert 0 < way.wire_nbytes <= way.there.num_sent_nbytes
-        assert extra == b"a point"
+        assert extra == {Section.POINT: b"a point"}
 
 
 def test_tensors_that_share_a_storage_still_do(way):
@@ -179,10 +190,9 @@ def test_the_worker_gets_its_memory_back_when_a_part_was_sent(way):
         gc.collect()
         frame = way.worker.receive_nowait()
         assert frame is not None and frame.header.kind == Kind.RETURNED
-        for offset in memoryview(bytes(frame.extra)).cast("q"):
+        for offset in unpack_returned(unpack_sections(frame.extra)[Section.RETURNED]):
             way.heap.drop(offset)
-        returned = way.lender.take_returned()
-        extra = b"".join(offset.to_bytes(8, "little") for offset in returned)
+        extra = pack_returned(way.lender.take_returned())
         way.trainer.send(pack(Kind.RETURNED, extra_nbytes=len(extra)), extra)
         way.trainer_relay.pump()
     assert way.lender.lent_nbytes == 0

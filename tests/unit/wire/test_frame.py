@@ -50,7 +50,7 @@ def test_the_length_counts_a_blob_only_where_it_travels_along():
 
 def test_a_frame_of_another_version_is_refused():
     data = b"s\x01" + pack(Kind.TASK)[2:]
-    with pytest.raises(BrokenGuarantee, match=r"starts with b's\\x01', not b's\\x02'"):
+    with pytest.raises(BrokenGuarantee, match=r"starts with b's\\x01', not b's\\x03'"):
         unpack(memoryview(data), 0)
 
 

@@ -23,7 +23,8 @@ from stoker.scheduler.events import (
     Start,
 )
 from stoker.scheduler.tasks.slot import Slot
-from stoker.wire.frame import Flag, Kind, pack, pack_begin
+from stoker.wire.frame import Flag, Kind, pack
+from stoker.wire.sections import Section, pack_lent, pack_returned, pack_section
 from stoker.wire.slabs import AT_ONCE_NBYTES
 
 
@@ -61,7 +62,7 @@ class Actions:
         if line is None:
             return  # it is being lost: the loss asks again
         task, lender = ask.task, line.lender
-        extra = _packed(lender.take_returned()) if lender is not None else b""
+        extra = pack_returned(lender.take_returned()) if lender is not None else b""
         if not ask.quiet:
             self._helpers.asked(ask.slot, task.id)
             if not self._is_iterable:
@@ -70,7 +71,7 @@ class Actions:
             Kind.TASK,
             flags=ask.quiet * Flag.QUIET
             | ask.free * Flag.FREE
-            | ask.watch * Flag.POINT
+            | ask.watch * Flag.WATCH
             | task.wants_state * Flag.STATE,
             task_id=task.id,
             chain=task.chain,
@@ -88,18 +89,21 @@ class Actions:
         if lender is not None:
             lender.take_returned()  # the new worker has never heard of them
         lent = lender.lent() if lender is not None else []
-        extra = pack_begin(lent, pickle.dumps((start.point, start.must_report)))
-        self._send(line, Kind.BEGIN, extra)
+        begin = pickle.dumps((start.point, start.must_report))
+        self._send(line, Kind.BEGIN, pack_lent(lent) + pack_section(Section.START, begin))
 
     def _resume(self, resume: Resume) -> None:
-        self._say(resume.slot, Kind.RESUME, resume.seed)
+        self._say(resume.slot, Kind.RESUME, pack_section(Section.SEED, resume.seed))
 
     def _rerun(self, rerun: Rerun) -> None:
         flags = rerun.wants_state * Flag.STATE
-        self._say(rerun.slot, Kind.RERUN, rerun.body, rerun.num_batches, flags)
+        indices = pack_section(Section.INDICES, rerun.body)
+        self._say(rerun.slot, Kind.RERUN, indices, rerun.num_batches, flags)
 
     def _reload(self, reload: Reload) -> None:
-        self._say(reload.slot, Kind.RELOAD, pickle.dumps((reload.point, reload.body)))
+        saved = pack_section(Section.SAVED, pickle.dumps(reload.point))
+        indices = pack_section(Section.INDICES, reload.body)
+        self._say(reload.slot, Kind.RELOAD, saved + indices)
 
     def _kill(self, slot: Slot) -> None:
         """End a worker whose state is of no more use."""
@@ -120,7 +124,7 @@ class Actions:
             if line.lender is None or line.is_away:
                 continue
             if returned := line.lender.take_returned(AT_ONCE_NBYTES):
-                self._send(line, Kind.RETURNED, _packed(returned))
+                self._send(line, Kind.RETURNED, pack_returned(returned))
 
     def _say(self, slot: Slot, kind: Kind, extra: bytes, task_id: int = -1, flags: int = 0) -> None:
         line = self._lines.get(slot)
@@ -132,7 +136,3 @@ class Actions:
     ) -> None:
         head = pack(kind, flags=flags, task_id=task_id, extra_nbytes=len(extra))
         self._lines.send(line, head, extra)
-
-
-def _packed(offsets: list[int]) -> bytes:
-    return b"".join(offset.to_bytes(8, "little") for offset in offsets)

@@ -23,12 +23,12 @@ from stoker.loaders.driver.memory import Memory
 from stoker.loaders.driver.workers import EXIT_WAIT_S, Workers
 from stoker.local.spawned import Spawned
 from stoker.local.template import Template, reap
+from stoker.poll_loop import PollLoop
 from stoker.scheduler.base import State
 from stoker.scheduler.events import Bounded, Closed, Drawn, Event, GiveUp, Restarted, Start
 from stoker.scheduler.tasks.slot import PACKER, Exit, Slot
 from stoker.wire.batch_codec import dumps
 from stoker.wire.channel import ConnectionLost
-from stoker.wire.poll_loop import PollLoop
 from stoker.wire.slabs import ARENA_NBYTES, Lender
 from stoker.worker.job import Job
 from stoker.worker.main import FAILED, main

@@ -25,13 +25,15 @@ from stoker.scheduler.events import (
     StateSaved,
     WorkerReady,
 )
-from stoker.scheduler.tasks.point import SavedPoint
 from stoker.scheduler.tasks.slot import Slot
 from stoker.wire.batch_codec import decode
 from stoker.wire.channel import Frame
-from stoker.wire.frame import INLINE, PLACE, Flag, Header, Kind, unpack_wire
+from stoker.wire.frame import INLINE, PLACE, Flag, Header, Kind
+from stoker.wire.sections import Section, unpack_sections, unpack_wire
 from stoker.wire.slabs import Lender
 from stoker.wire.stream_copy import STREAM_NBYTES, WHY_NONE
+
+Sections = dict[Section, memoryview]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,28 +90,32 @@ class Inbox:
     def take_in(self, slot: Slot, frame: Frame, lender: Lender | None) -> list[Event]:
         """Return what a frame says. lender: of the arena that the slot\'s worker writes to."""
         header = frame.header
+        sections = unpack_sections(frame.extra) if header.extra_nbytes else {}
         match header.kind:
             case Kind.BATCH | Kind.FAILURE:
-                return self._batch(slot, frame, lender)
+                return self._batch(slot, frame, lender, sections)
             case Kind.ENDED:
-                return self._ended(slot, frame)
+                return self._ended(slot, header.task_id, sections)
             case Kind.STATE:
                 assert slot.chain is not None
-                self.begun[slot.chain] = header.task_id, bytes(frame.extra)
+                self.begun[slot.chain] = header.task_id, bytes(sections[Section.STATE])
             case Kind.NOT_INDEPENDENT:
-                return [NotIndependent(slot, header.task_id, bytes(frame.extra).decode())]
+                return [NotIndependent(slot, header.task_id, bytes(sections[Section.WHY]).decode())]
             case Kind.DIVERGED:
                 return [ReplayDiverged(slot)]
             case Kind.READY:
-                return [WorkerReady(slot, *pickle.loads(frame.extra))]
+                return [WorkerReady(slot, *pickle.loads(sections[Section.STARTED]))]
         return []
 
-    def _batch(self, slot: Slot, frame: Frame, lender: Lender | None) -> list[Event]:
-        header, extra = frame.header, frame.extra
-        if header.flags & Flag.WIRE:
-            extra, wire_nbytes = unpack_wire(extra)
-            self.stats.wire_nbytes += wire_nbytes
+    def _batch(
+        self, slot: Slot, frame: Frame, lender: Lender | None, sections: Sections
+    ) -> list[Event]:
+        header = frame.header
+        if (wire := sections.get(Section.WIRE)) is not None:
+            self.stats.wire_nbytes += unpack_wire(wire)
             self.stats.num_away += 1
+        else:
+            self.stats.wire_nbytes += len(frame.payload)
         self._helpers.measure(slot, header.task_id, header.work_us / 1e6, self.is_awaiting)
         nbytes, batch = self._decode(frame, lender)
         body = self.bodies.pop(header.task_id, b"")
@@ -120,24 +126,23 @@ class Inbox:
         has_come = FreeArrived if header.flags & Flag.FREE else Arrived
         events: list[Event] = [has_come(slot, header.task_id, batch)]
         if self._keeps_states:
-            told = bytes(extra) if header.flags & Flag.STATE else b""
+            told = bytes(sections.get(Section.STATE, b""))
             self.states[header.task_id] = Told(header.chain, told)
-        if header.flags & Flag.POINT:
-            point = pickle.loads(extra)
-            seen = StateSaved if isinstance(point, SavedPoint) else PointTaken
-            events.append(seen(header.chain, point))
+        if (point := sections.get(Section.POINT)) is not None:
+            events.append(PointTaken(header.chain, pickle.loads(point)))
+        if (saved := sections.get(Section.SAVED)) is not None:
+            events.append(StateSaved(header.chain, pickle.loads(saved)))
         if nbytes * self._max_held > self._room_nbytes:
             self._max_held = self._room_nbytes // nbytes
             events.append(Bounded(max_held=self._max_held))
         return events
 
-    def _ended(self, slot: Slot, frame: Frame) -> list[Event]:
-        task_id = frame.header.task_id
+    def _ended(self, slot: Slot, task_id: int, sections: Sections) -> list[Event]:
         self.bodies.pop(task_id, None)
         self.has_ended = True
         if self._keeps_states:
             assert slot.chain is not None
-            self.ends.append((task_id, Told(slot.chain, bytes(frame.extra))))
+            self.ends.append((task_id, Told(slot.chain, bytes(sections.get(Section.STATE, b"")))))
         return [Ended(slot, task_id)]
 
     def _decode(self, frame: Frame, lender: Lender | None) -> tuple[int, Any]:
@@ -149,8 +154,6 @@ class Inbox:
         if header.blob_offset != INLINE:
             assert lender is not None
             blob = lender.lend(header.blob_offset, header.blob_nbytes)
-        if not header.flags & Flag.WIRE:
-            self.stats.wire_nbytes += len(payload)
         nbytes = self._count(header, table)
         self.stats.num_copied += copies and self._held_limit_nbytes >= 0
         batch = decode(table, header.num_storages, header.stream_nbytes, blob, lender, copies)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stoker import descriptors
+from stoker.poll_loop import PollLoop
 from stoker.scheduler.tasks.slot import Slot
 from stoker.wire.channel import Channel
-from stoker.wire.poll_loop import PollLoop
 from stoker.wire.slabs import Lender
 
 

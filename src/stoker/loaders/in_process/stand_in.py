@@ -21,7 +21,8 @@ from stoker.fingerprint.fingerprint import Unwatchable, fingerprint
 from stoker.fingerprint.outside import Outside
 from stoker.wire.batch_codec import loads
 from stoker.wire.channel import Frame
-from stoker.wire.frame import Kind, pack, unpack_begin
+from stoker.wire.frame import Kind, pack
+from stoker.wire.sections import Section, pack_section, unpack_lent, unpack_sections
 from stoker.worker.early import Early
 from stoker.worker.job import Job
 from stoker.worker.loop import Worker
@@ -64,7 +65,7 @@ class StandIn(Worker):
             self._fingerprint = b""
 
     def _begin(self, frame: Frame) -> None:
-        self._take_heap(unpack_begin(frame.extra)[0])
+        self._take_heap(unpack_lent(unpack_sections(frame.extra)[Section.LENT]))
 
     def _serve(self, frame: Frame) -> None:
         header = frame.header
@@ -83,7 +84,7 @@ class StandIn(Worker):
             why = self._why_not(again) or _why_not_twice(batch, again)
             restore_generators(after)
         if why:
-            words = why.encode()
+            words = pack_section(Section.WHY, why.encode())
             head = pack(Kind.NOT_INDEPENDENT, task_id=header.task_id, extra_nbytes=len(words))
             self._channel.send(head, words)
         else:

@@ -8,13 +8,14 @@ import contextlib
 import itertools
 import json
 import os
-import select
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from stoker.clock import Deadline, now_s
+from stoker.poll_loop import PollLoop
 from stoker.remote.engines.engine import Settings, Way
 from stoker.remote.engines.hosts import Backoff, Bounds, to_give_back
 
@@ -42,11 +43,10 @@ class Processes:
         self._bounds = Bounds.of(settings["workers"])
         self._num_wanted = self._bounds.first
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._poll = select.poll()
-        self._poll.register(self._wake_fd, select.POLLIN)
+        self._loop = PollLoop()
+        self._loop.add(self._wake_fd, self._woken)
         self._places: dict[int, _Place] = {}
         self._leaving: dict[int, tuple[subprocess.Popen[bytes], Deadline]] = {}  # given back
-        self._number_of: dict[int, int] = {}  # by pidfd
         self._numbers = itertools.count()
         self._told: set[str] = set()
 
@@ -64,11 +64,7 @@ class Processes:
         while True:
             self._give_back(dismiss)
             self._start(way, tell)
-            for fd, _ in self._poll.poll(self._wait_ms()):
-                if fd == self._wake_fd:
-                    os.eventfd_read(fd)
-                else:
-                    self._ended(fd)
+            self._loop.wait(self._wait_s())
 
     def _num_hosts(self) -> int:
         wanted = self._num_wanted
@@ -112,14 +108,15 @@ class Processes:
             process.kill()
             process.wait()
             raise
-        self._number_of[fd] = number
-        self._poll.register(fd, select.POLLIN)
+        self._loop.add(fd, partial(self._ended, fd, number))
         return process
 
-    def _ended(self, fd: int) -> None:
-        self._poll.unregister(fd)
+    def _woken(self) -> None:
+        os.eventfd_read(self._wake_fd)
+
+    def _ended(self, fd: int, number: int) -> None:
+        self._loop.remove(fd)
         os.close(fd)
-        number = self._number_of.pop(fd)
         if number in self._leaving:
             self._leaving.pop(number)[0].wait()
             return
@@ -131,12 +128,12 @@ class Processes:
         now = now_s()
         place.due_s = now + place.backoff.ended(now - place.started_s, was_killed)
 
-    def _wait_ms(self) -> int | None:
+    def _wait_s(self) -> float | None:
         """Return time until a host is due, or a leaving one is to be killed; None: for ever."""
         now = now_s()
         waits_s = [p.due_s - now for p in self._places.values() if p.process is None]
         waits_s += [deadline.left_s() or 0.0 for _, deadline in self._leaving.values()]
-        return max(0, int(min(waits_s) * 1000) + 1) if waits_s else None
+        return max(0.0, min(waits_s)) if waits_s else None
 
 
 def _name(number: int) -> str:

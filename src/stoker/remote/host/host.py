@@ -21,6 +21,7 @@ from stoker.clock import Deadline, now_s
 from stoker.local.forks import die_with_parent
 from stoker.local.sizing import machine_nbytes
 from stoker.local.template import reap
+from stoker.poll_loop import PollLoop
 from stoker.remote.engines.hosts import UNREACHABLE
 from stoker.remote.host.job_process import JobProcess, is_stopped, kill
 from stoker.remote.host.node import Needs, Node
@@ -34,7 +35,6 @@ from stoker.scheduler.tasks.slot import Role, Slot
 from stoker.wire.channel import Channel, ConnectionLost
 from stoker.wire.lossless import Encoder, warm
 from stoker.wire.marks import NOTHING, Marks
-from stoker.wire.poll_loop import PollLoop
 from stoker.wire.slabs import ARENA_NBYTES
 
 DIAL_S = 10.0

@@ -9,11 +9,11 @@ comes faster than it is read is dropped, and a line on stderr says how much.
 import contextlib
 import os
 import queue
-import select
 import threading
 from collections.abc import Callable, Mapping
 
 from stoker.clock import Deadline
+from stoker.poll_loop import wait_ready
 
 STDOUT, STDERR = 1, 2
 LIMIT_NBYTES = 1 << 20  # on its way, of either
@@ -122,6 +122,4 @@ def _write(fd: int, text: bytes) -> None:
         try:
             text = text[os.write(fd, text) :]
         except BlockingIOError:  # the script made it so
-            poll = select.poll()
-            poll.register(fd, select.POLLOUT)
-            poll.poll()
+            wait_ready(fd, by=Deadline(None), is_to_write=True)

@@ -18,23 +18,20 @@ import numpy as np
 
 from stoker.remote.net.link import Garbled, Link, Message, Word
 from stoker.wire.channel import Channel, Frame
-from stoker.wire.frame import (
-    HEADER,
-    INLINE,
-    PLACE,
-    WIRE_NBYTES,
-    Flag,
-    Header,
-    Kind,
+from stoker.wire.frame import HEADER, INLINE, PLACE, Header, Kind, pack, unpack
+from stoker.wire.lossless import Encoder, decode
+from stoker.wire.sections import (
+    NO_DATA,
+    Section,
     Shape,
-    pack,
-    pack_begin,
+    pack_returned,
+    pack_section,
     pack_wire,
-    unpack,
-    unpack_begin,
+    unpack_lent,
+    unpack_returned,
+    unpack_sections,
     unpack_shapes,
 )
-from stoker.wire.lossless import Encoder, decode
 from stoker.wire.slabs import Arena, Heap
 
 _NUM_PARTS = struct.Struct("<I")
@@ -77,13 +74,11 @@ class HostRelay:
     def _send_on(self, frame: Frame) -> None:
         header, payload = frame.header, frame.payload
         shapes: list[Shape | None] = []
-        if header.flags & Flag.SHAPES:
-            shapes, nbytes = unpack_shapes(frame.extra)
-            extra = bytes(frame.extra[nbytes:])
-            payload = memoryview(bytes(payload[: len(payload) - header.extra_nbytes]) + extra)
-            header = header._replace(
-                flags=header.flags & ~Flag.SHAPES, extra_nbytes=header.extra_nbytes - nbytes
-            )
+        if header.extra_nbytes:
+            sections = unpack_sections(frame.extra)
+            if (told := sections.pop(Section.SHAPES, None)) is not None:
+                shapes = unpack_shapes(told)
+                header, payload = _with_extra(frame, sections)
         places = _places(header, payload, shapes)
         parts = [self._part(*place) for place in places]
         table = [
@@ -117,7 +112,7 @@ class HostRelay:
     def _give_back(self, offsets: list[int]) -> None:
         """Tell the worker that it may write to these extents again."""
         if offsets:
-            extra = b"".join(offset.to_bytes(8, "little") for offset in offsets)
+            extra = pack_returned(offsets)
             self.channel.send(pack(Kind.RETURNED, extra_nbytes=len(extra)), extra)
 
 
@@ -156,27 +151,24 @@ class TrainerRelay:
         """Forward all that the trainer has sent. Raises ConnectionLost if it hung up."""
         while (frame := self.channel.receive_nowait()) is not None:
             header, payload = frame.header, frame.payload
-            if header.kind in (Kind.TASK, Kind.RETURNED):
-                self._take_back(frame.extra)
-                payload = payload[: len(payload) - header.extra_nbytes]
-                header = header._replace(extra_nbytes=0)
-            elif header.kind == Kind.BEGIN:
-                header, payload = self._begin(header, frame.extra)
+            if header.extra_nbytes:
+                header, payload = self._for_this_arena(frame)
             if header.kind != Kind.RETURNED:
                 self._link.send(Word.FRAME, self.lane, HEADER.pack(*header) + bytes(payload))
 
-    def _begin(self, header: Header, extra: memoryview) -> tuple[Header, memoryview]:
-        """Take the lent extents out of a BEGIN frame: they concern this end's arena only."""
-        lent, rest = unpack_begin(extra)
-        if self._arena is not None:
-            self._heap = Heap(self._arena, lent)
-        begin = memoryview(pack_begin([], bytes(rest)))
-        return header._replace(extra_nbytes=begin.nbytes), begin
-
-    def _take_back(self, offsets: memoryview) -> None:
+    def _for_this_arena(self, frame: Frame) -> tuple[Header, memoryview]:
+        """Take what concerns this end's arena out of a frame. Returns what is for the worker."""
+        sections = unpack_sections(frame.extra)
+        lent = sections.get(Section.LENT)
+        if lent is not None:
+            sections[Section.LENT] = NO_DATA
+            if self._arena is not None:
+                self._heap = Heap(self._arena, unpack_lent(lent))
+        returned = sections.pop(Section.RETURNED, NO_DATA)
         if self._heap is not None:
-            for offset in memoryview(bytes(offsets)).cast("q"):
+            for offset in unpack_returned(returned):
                 self._heap.drop(offset)
+        return _with_extra(frame, sections)
 
     def room(self, message: Message) -> Sequence[memoryview]:
         """Allocate extents for the parts of a frame, before its body comes. Raises Garbled."""
@@ -204,9 +196,9 @@ class TrainerRelay:
         header = unpack(frame, 0)
         payload = frame[HEADER.size :]
         if header.kind in (Kind.BATCH, Kind.FAILURE):  # they also tell what they took to come here
-            payload = memoryview(pack_wire(payload, message.head.nbytes + message.body_nbytes))
-            extra_nbytes = header.extra_nbytes + WIRE_NBYTES
-            header = header._replace(flags=header.flags | Flag.WIRE, extra_nbytes=extra_nbytes)
+            wire = pack_wire(message.head.nbytes + message.body_nbytes)
+            payload = memoryview(bytes(payload) + wire)
+            header = header._replace(extra_nbytes=header.extra_nbytes + len(wire))
         if not parts:
             self.channel.send(HEADER.pack(*header), payload)
             return header.kind == Kind.BATCH
@@ -263,6 +255,13 @@ class TrainerRelay:
                 heap.hold(offset)
                 return offset, None
         return INLINE, view
+
+
+def _with_extra(frame: Frame, sections: dict[Section, memoryview]) -> tuple[Header, memoryview]:
+    """Return a frame's header and payload with these sections in place of its own."""
+    extra = b"".join(pack_section(name, data) for name, data in sections.items())
+    before = frame.payload[: len(frame.payload) - frame.header.extra_nbytes]
+    return frame.header._replace(extra_nbytes=len(extra)), memoryview(bytes(before) + extra)
 
 
 def _places(header: Header, payload: memoryview, shapes: list[Shape | None]) -> list[_Place]:

@@ -9,7 +9,6 @@ import atexit
 import contextlib
 import json
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from collections.abc import Callable, Mapping
 from stoker.clock import Deadline, now_s
 from stoker.local.sizing import usable_cores
 from stoker.orphans import Orphan
+from stoker.poll_loop import wait_ready
 from stoker.remote.engines.engine import Settings
 from stoker.remote.net import control
 from stoker.remote.net.control import MESSAGE_NBYTES
@@ -133,10 +133,8 @@ class Fleet:
             if self.is_gone:
                 return
             data = [control.encode(message)]
-            room = select.poll()
-            room.register(self._control, select.POLLOUT)
             try:
-                if room.poll(SILENT_S * 1000):
+                if wait_ready(self._control, by=Deadline(SILENT_S), is_to_write=True):
                     socket.send_fds(self._control, data, fds)
                 else:
                     self.end_silent()
@@ -182,13 +180,10 @@ class Fleet:
                     self._listen(deadline)
 
     def _listen(self, deadline: Deadline) -> None:
-        poll = select.poll()
-        poll.register(self._control, select.POLLIN)
-        poll.register(self._wake_fd, select.POLLIN)
         self._has_listener = True
         self._lock.release()
         try:
-            poll.poll(deadline.left_ms())
+            wait_ready(self._control, self._wake_fd, by=deadline)
         finally:
             self._lock.acquire()
             self._has_listener = False

@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from stoker.clock import now_s
+from stoker.poll_loop import PollLoop
 from stoker.remote.net import control
 from stoker.remote.net.control import Cause
 from stoker.remote.net.link import LOST_S, Link, Message, Word
 from stoker.remote.net.relay import TrainerRelay
 from stoker.scheduler.tasks.slot import Slot
 from stoker.wire.channel import Channel, ConnectionLost
-from stoker.wire.poll_loop import PollLoop
 from stoker.wire.slabs import Arena
 
 

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from stoker.clock import Deadline, now_s
+from stoker.poll_loop import PollLoop
 from stoker.remote.engines.engine import Engine, Settings, make_engine
 from stoker.remote.net import control
 from stoker.remote.net.control import MESSAGE_NBYTES
@@ -31,7 +32,6 @@ from stoker.remote.net.printed import STDERR, STDOUT, Printer
 from stoker.remote.trainer.hosts import Hosts
 from stoker.remote.trainer.listener import Listener
 from stoker.wire.lossless import warm
-from stoker.wire.poll_loop import PollLoop
 
 IDLE_S = 120.0  # without a batch, after which hosts that the loop asked for are given back
 ANYWHERE = ("0.0.0.0", "::")  # every interface: hosts must be told one

@@ -4,8 +4,8 @@ import contextlib
 import os
 import socket
 
+from stoker.poll_loop import PollLoop
 from stoker.wire.channel import Channel
-from stoker.wire.poll_loop import PollLoop
 
 
 def full(channel: Channel) -> None:

@@ -8,18 +8,30 @@ import selectors
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from stoker.clock import Deadline
+
 Handler = Callable[[], None]
 Ready = list[tuple[selectors.SelectorKey, int]]
 _READ, _BOTH = selectors.EVENT_READ, selectors.EVENT_READ | selectors.EVENT_WRITE
 
 
-class Sends(Protocol):
+class HasFd(Protocol):
+    def fileno(self) -> int: ...
+
+
+def wait_ready(*ends: int | HasFd, by: Deadline, is_to_write: bool = False) -> bool:
+    """Wait until one of these can be read, or written to. Returns False if time is over."""
+    with selectors.PollSelector() as selector:
+        for end in ends:
+            selector.register(end, selectors.EVENT_WRITE if is_to_write else _READ)
+        return bool(selector.select(by.left_s()))
+
+
+class Sends(HasFd, Protocol):
     """An end of a connection that keeps what could not be sent."""
 
     @property
     def has_unsent(self) -> bool: ...
-
-    def fileno(self) -> int: ...
 
 
 class PollLoop:
