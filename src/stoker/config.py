@@ -49,6 +49,8 @@ def _workers(text: str) -> int | Span:
 
 
 def _cluster(text: str) -> str:
+    if re.fullmatch(r"processes:[1-9]\d*(x[1-9]\d*)?", text):
+        return text
     host, colon, port = text.removeprefix("ray://").rpartition(":")
     if text == "auto" or (colon and host and port.isdecimal() and 0 < int(port) < 65536):
         return text
@@ -179,7 +181,7 @@ SETTINGS = (
     Setting(
         "cluster", _cluster, "ADDRESS",
         "a Ray cluster whose CPUs make batches too: auto, HOST:PORT or ray://HOST:PORT; "
-        "processes:N is N processes of this machine, to try it",
+        "processes:N is N processes of this machine, to try it, processes:NxM are N with M workers each",
     ),
     Setting(
         "workers", _workers, "N|MIN:MAX",

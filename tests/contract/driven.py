@@ -52,6 +52,7 @@ class Engines:
     kind: str
     cluster: str
     environ: dict[str, str] = field(default_factory=dict)
+    num_cpus: int = NUM_PLACES  # on every CPU that it has
 
     @property
     def has_processes(self) -> bool:
@@ -66,6 +67,7 @@ class Driven:
     listening: socket.socket
     token: bytes
     hosts: dict[str, Joined] = field(default_factory=dict)
+    cpus: dict[str, int] = field(default_factory=dict)  # by name of a host, as it was told last
     said: list[str] = field(default_factory=list)
     rest: str = ""
 
@@ -77,18 +79,29 @@ class Driven:
 
     def wait_said(self, start: str) -> str:
         """The next line that starts so, without that start."""
-        assert self.process.stdout is not None
         end_s = time.monotonic() + PATIENCE_S
         while True:
             for k, line in enumerate(self.said):
                 if line.startswith(start):
                     return self.said.pop(k).removeprefix(start).strip()
-            left_s = max(0.0, end_s - time.monotonic())
-            fd = self.process.stdout.fileno()
-            data = os.read(fd, 1 << 16) if select.select([fd], [], [], left_s)[0] else b""
-            assert data, f"never said {start!r}, but {self.said}"
-            *lines, self.rest = (self.rest + data.decode()).split("\n")
-            self.said += lines
+            assert self.read(end_s - time.monotonic()), f"never said {start!r}, but {self.said}"
+
+    def read(self, within_s: float) -> bool:
+        """Take in what the driving process says within that time, if anything."""
+        assert self.process.stdout is not None
+        fd = self.process.stdout.fileno()
+        if not select.select([fd], [], [], max(0.0, within_s))[0]:
+            return False
+        data = os.read(fd, 1 << 16)
+        *lines, self.rest = (self.rest + data.decode()).split("\n")
+        for line in lines:
+            word, _, told = line.partition(" ")
+            if word == "resize":
+                name, _, num_cpus = told.rpartition(" ")
+                self.cpus[name] = int(num_cpus)
+            else:
+                self.said.append(line)
+        return bool(data)
 
     def accept(self, within_s: float = PATIENCE_S) -> socket.socket:
         self.listening.settimeout(within_s)
@@ -107,17 +120,20 @@ class Driven:
         self.hosts[host.name] = host
         return host
 
-    def wait_num(self, num_hosts: int) -> list[Joined]:
-        while len(self.hosts) < num_hosts:
+    def wait_cpus(self, num_cpus: int) -> list[Joined]:
+        """The hosts, once they have so many CPUs in all; those that have none by then end."""
+        end_s = time.monotonic() + PATIENCE_S
+        while sum(self.cpus.values()) != num_cpus:
+            assert self.read(end_s - time.monotonic()), (self.cpus, self.said)
+        for name in [name for name, num in self.cpus.items() if num == 0]:
+            del self.cpus[name]
+            host = self.hosts.pop(name, None)
+            if host is not None:  # else it was given back before it dialled
+                host.wait_gone()
+                host.sock.close()
+        while self.hosts.keys() != self.cpus.keys():
             self.wait_joined()
         return list(self.hosts.values())
-
-    def wait_given_back(self) -> None:
-        """A host is dismissed by its name, and ends."""
-        with self.hosts.pop(self.wait_said("dismiss")).sock as sock:
-            sock.settimeout(PATIENCE_S)
-            with contextlib.suppress(ConnectionResetError):
-                assert sock.recv(1) == b""
 
     def nobody_dials(self) -> bool:
         return not select.select([self.listening], [], [], QUIET_S)[0]

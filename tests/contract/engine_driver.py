@@ -3,7 +3,7 @@
     python -m tests.contract.engine_driver KIND      settings and way come as two lines of JSON on stdin
 
 then a line an order: `want N`, `nofile N` (a limit to open files; 0: as before), `deaf 1` (Ray's head
-does not answer; 0: as before). Says what the engine says, a line each: `tell TEXT`, `dismiss NAME`, `failed ERROR`.
+does not answer; 0: as before). Says what the engine says, a line each: `tell TEXT`, `resize NAME N`, `failed ERROR`.
 """
 
 import json
@@ -65,7 +65,7 @@ def main() -> None:
         engine.run(
             way,
             lambda text: say("tell", text),
-            lambda name: say("dismiss", name),
+            lambda name, num_cpus: say("resize", f"{name} {num_cpus}"),
         )
     except BaseException as error:
         say("failed", repr(error))

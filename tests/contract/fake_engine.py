@@ -15,7 +15,7 @@ from tests.contract.small_host import serve
 
 
 class FakeEngine:
-    """settings: `cluster` is `fake:N`, N places; no more hosts run."""
+    """settings: `cluster` is `fake:N`, N hosts of one CPU; no more run."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._num_places = int(settings["cluster"].partition(":")[2])
@@ -30,28 +30,29 @@ class FakeEngine:
     def address_of_trainer(self) -> str:
         return "127.0.0.1"
 
-    def want(self, num_hosts: int) -> None:
-        self._num_wanted = self._bounds.clamp(num_hosts)
+    def want(self, num_cpus: int) -> None:
+        self._num_wanted = self._bounds.clamp(num_cpus)
         self._news.put(lambda: None)
 
     def publish(self, stats: dict[str, Any]) -> None:
         """Nobody asks."""
 
     def run(
-        self, way: dict[str, Any], tell: Callable[[str], None], dismiss: Callable[[str], None]
+        self, way: dict[str, Any], tell: Callable[[str], None], resize: Callable[[str, int], None]
     ) -> None:
         while True:
             wanted = self._num_places
             if self._num_wanted is not None:
                 wanted = min(wanted, self._num_wanted)
             for number in to_give_back(dict.fromkeys(self._stdin, "here"), wanted):
-                dismiss(f"thread {number}")
+                resize(f"thread {number}", 0)
                 stdin = self._stdin.pop(number)
                 if stdin is not None:
                     stdin.close()
             while len(self._stdin) < wanted:
                 number = next(self._numbers)
                 self._brakes[number] = Backoff()
+                resize(f"thread {number}", 1)
                 self._start(way, number, tell)
             self._news.get()()
 

@@ -8,6 +8,7 @@ import os
 import random
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -218,7 +219,8 @@ def killed(loader: DataLoader, after: tuple[int, ...] = (KILLED_AFTER,), num: in
         for k, batch in enumerate(iterator, start=1):
             yield batch
             for worker in iterator._workers if k in after else ():
-                os.kill(worker.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # killed just now: it has no successor yet
+                    os.kill(worker.pid, signal.SIGKILL)
 
 
 def num_made(kind: Callable[[Path | None], Any], log: Path, **how: Any) -> int:

@@ -70,18 +70,18 @@ def main(words: list[str]) -> int:
 
 
 def as_text(found: dict[str, Any]) -> str:
-    """Return two tables: nodes, with the hosts of all runs on each; runs, with their rates."""
-    nodes = [["node", "CPUs", "hosts", "batches/s"]]
+    """Return two tables: nodes, with the workers that all runs may have on each; runs, with their rates."""
+    nodes = [["node", "CPUs", "workers", "batches/s"]]
     for node in found["nodes"]:
         if not node["alive"]:
             continue
         shown = [
             run["nodes"][node["node"]] for run in found["runs"] if node["node"] in run["nodes"]
         ]
-        hosts = sum(each["hosts"] for each in shown)
+        workers = sum(each["workers"] for each in shown)
         rate = sum(each["batches_per_s"] for each in shown)
-        nodes.append([node["node"], str(node["cpus"]), str(hosts), f"{rate:.1f}"])
-    runs = [["run", "trainer", "hosts", "wanted", "batches/s", "MB/s"]]
+        nodes.append([node["node"], str(node["cpus"]), str(workers), f"{rate:.1f}"])
+    runs = [["run", "trainer", "workers", "wanted", "batches/s", "MB/s"]]
     for run in found["runs"]:
         of_nodes = run["nodes"].values()
         rank = "" if run["rank"] is None else f" rank {run['rank']}"
@@ -89,7 +89,7 @@ def as_text(found: dict[str, Any]) -> str:
             [
                 f"{run['script']}{rank}",
                 f"{run['trainer']} pid {run['pid']}",
-                str(sum(each["hosts"] for each in of_nodes)),
+                str(sum(each["workers"] for each in of_nodes)),
                 "all" if run["num_wanted"] is None else str(run["num_wanted"]),
                 f"{sum(each['batches_per_s'] for each in of_nodes):.1f}",
                 f"{sum(each['nbytes_per_s'] for each in of_nodes) / 1e6:.1f}",

@@ -88,7 +88,7 @@ def make_iterator(loader: "DataLoader[Any]", record: "LoaderRecord", attempt: "A
         num_cores=run.cores(),
         fleet=fleet,
         # They may be on their way.
-        capacity=max(1, fleet.num_hosts) if fleet and not fleet.is_gone else 0,
+        capacity=max(1, fleet.num_cpus) if fleet and not fleet.is_gone else 0,
         may_hedge=not run.settings.no_hedge,
         arena_nbytes=machine_nbytes(),
         tell=tell,

@@ -142,13 +142,16 @@ def _tell_what_stays() -> None:
 
 
 def _cluster_of_rank(cluster: str) -> str:
-    """Return this rank's share of `processes:N`; on Ray the engine divides among all runs."""
+    """Return this rank's share of `processes:N`, or of M where it is NxM; on Ray the engine divides
+    among all runs."""
     from stoker.report.ranks import local_rank, local_world_size
 
     if not cluster.startswith("processes:"):
         return cluster
-    num, size, rank = int(cluster[10:]), local_world_size(os.environ), local_rank(os.environ)
-    return f"processes:{max(1, num * (rank + 1) // size - num * rank // size)}"
+    hosts, x, num = cluster.removeprefix("processes:").rpartition("x")
+    size, rank = local_world_size(os.environ), local_rank(os.environ)
+    share = max(1, int(num) * (rank + 1) // size - int(num) * rank // size)
+    return f"processes:{hosts}{x}{share}"
 
 
 def _about() -> dict[str, object]:

@@ -2,29 +2,34 @@
 
 import pytest
 
+from stoker.remote.net import control
 from stoker.remote.trainer.away import Away, _Latest
 from tests.slots import C
 
 
-def away(*hosts, capacity):
-    """Its worker of slot k is on the k-th of these."""
+def away(*hosts, slots):
+    """Its worker of slot k is on the k-th of these. slots: that each host has."""
     made = Away(None, 0, 1)
-    made.capacity = capacity
+    made.take_in(control.Capacity(0, slots))
     made._latest = {C[k]: _Latest(0, pid=1, node="n", host=host) for k, host in enumerate(hosts)}
     return made
 
 
 @pytest.mark.parametrize(
-    ("hosts", "capacity", "crowd"),
+    ("hosts", "slots", "crowd"),
     [
-        ("abc", 3, ()),
-        ("aabc", 4, (1,)),  # d is new
-        ("aaaa", 2, (2, 3)),
-        ("aaab", 3, (2,)),
-        ("aabb", 1, ()),
-        ("", 2, ()),
+        ("abc", {"a": 1, "b": 1, "c": 1}, ()),
+        ("aabc", {"a": 1, "b": 1, "c": 1, "d": 1}, (1,)),  # d is new
+        ("aaaa", {"a": 1, "b": 1}, (2, 3)),
+        ("aaab", {"a": 1, "b": 1, "c": 1}, (2,)),
+        ("aabb", {"a": 1}, ()),  # b is lost: its workers end by that
+        ("aaaab", {"a": 4, "b": 1}, ()),
+        ("aaaaabc", {"a": 4, "b": 2, "c": 2}, (4,)),
+        ("aaaaaa", {"a": 4, "b": 4}, (3, 4, 5)),
+        ("aabbbb", {"a": 4, "b": 2}, (4, 5)),
+        ("", {"a": 2}, ()),
     ],
 )
-def test_who_shares_a_host_moves_where_others_have_fewer(hosts, capacity, crowd):
-    made = away(*hosts, capacity=capacity)
+def test_who_shares_a_host_moves_where_others_have_fewer(hosts, slots, crowd):
+    made = away(*hosts, slots=slots)
     assert made.crowd(C[: len(hosts)]) == tuple(C[k] for k in crowd)

@@ -39,10 +39,15 @@ class Way(TypedDict, total=False):
     is_bound: bool
 
 
+Resize = Callable[[str, int], None]
+"""Told the name of a host and how many workers of each job it may have."""
+
+
 class Engine(Protocol):
     """Starts hosts (remote/host/host.py) on a cluster's machines, and restarts those that end.
 
-    settings: `cluster`; `workers`: None, for a host on every CPU there is, `N`, or `MIN:MAX`;
+    A host has as many workers of each job as its machine has CPUs for this run.
+    settings: `cluster`; `workers`: None, for every CPU there is, `N` of them, or `MIN:MAX`;
     `host`, if given: what Python runs as a host.
     Owner: one thread, but for `want`; every call may wait, but for `want`. Whatever it started
     ends when this process does.
@@ -52,7 +57,7 @@ class Engine(Protocol):
         """Return the address of the interface by which the cluster reaches this machine. Raises if
         there is no cluster."""
 
-    def run(self, way: Way, tell: Callable[[str], None], dismiss: Callable[[str], None]) -> None:
+    def run(self, way: Way, tell: Callable[[str], None], resize: Resize) -> None:
         """Keep hosts running, each told `way` with its name and node. Never returns, nor raises.
 
         Names are unique among the hosts that live; one that is started again may keep its own.
@@ -60,18 +65,18 @@ class Engine(Protocol):
         It is told by the end of its stdin: then it leaves with code 0, or is killed. Its code is
         UNREACHABLE (hosts.py) if nothing answers at `way`.
         tell: called with what the user should know, one line each;
-        dismiss: called with the name of a host just before it is ended because fewer are wanted;
-        no other host is given that name.
+        resize: called before a host is started and whenever it has another number of CPUs; with 0
+        just before it is ended because fewer are wanted: no other host is given that name.
         Both are called by the thread that runs.
         Several runs share a cluster's CPUs: none keeps more than its share while another has less
-        than its own and wants more; what is given back for that is dismissed too.
+        than its own and wants more; what is given back for that is told as well.
         """
 
-    def want(self, num_hosts: int) -> None:
-        """Set how many hosts to run, within `MIN:MAX`; if the setting is another this does nothing.
+    def want(self, num_cpus: int) -> None:
+        """Set how many CPUs to have, within `MIN:MAX`; if the setting is another this does nothing.
 
-        Called from any thread, also before `run`. Never waits: hosts come when there is room for
-        them. Until the first call MIN run, and at least 1.
+        Called from any thread, also before `run`. Never waits: CPUs come when there is room for
+        them. Until the first call there are MIN, and at least 1.
         """
 
     def publish(self, stats: dict[str, object]) -> None:

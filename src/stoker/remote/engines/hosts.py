@@ -1,4 +1,4 @@
-"""Decides how many hosts an engine runs, which it gives back, and when it restarts one.
+"""Decides how many CPUs an engine holds and where, which it gives back, and when it restarts a host.
 
 Pure: standard library only; times are arguments.
 """
@@ -31,7 +31,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits on the number of hosts, by the setting `workers`. most=None: the number of CPUs."""
+    """Limits on the number of CPUs, by the setting `workers`. most=None: all that there are."""
 
     least: int
     most: int | None
@@ -46,16 +46,16 @@ class Bounds:
 
     @property
     def first(self) -> int | None:
-        """Hosts until the trainer has said how many it wants; None: as many as there are CPUs."""
+        """CPUs until the trainer has said how many it wants; None: all that there are."""
         return None if self.most is None else max(1, self.least)
 
     def clamp(self, num_wanted: int) -> int | None:
-        """Return the hosts to run if so many are wanted: only `MIN:MAX` follows that."""
+        """Return the CPUs to have if so many are wanted: only `MIN:MAX` follows that."""
         return None if self.most is None else max(self.least, min(num_wanted, self.most))
 
 
-def to_give_back(node_of: Mapping[int, str | None], num_hosts: int) -> list[int]:
-    """Choose the hosts to end so that num_hosts are left, in this order.
+def to_give_back(node_of: Mapping[int, str | None], num_cpus: int) -> list[int]:
+    """Choose the CPUs to give back so that num_cpus are left, in this order.
 
     First those that no node has room for yet, then whole nodes, the one with the fewest first, as
     an autoscaler takes back only nodes that are idle; of alike ones the newer.
@@ -68,24 +68,24 @@ def to_give_back(node_of: Mapping[int, str | None], num_hosts: int) -> list[int]
         node = node_of[number]
         return (0, 0, -number) if node is None else (num_on[node], -newest[node], -number)
 
-    return sorted(node_of, key=rank)[: max(0, len(node_of) - num_hosts)]
+    return sorted(node_of, key=rank)[: max(0, len(node_of) - num_cpus)]
 
 
 def missing(
-    cpus: Mapping[str, int], node_of: Mapping[int, str | None], num_hosts: int | None
+    cpus: Mapping[str, int], node_of: Mapping[int, str | None], num_cpus: int | None
 ) -> list[str | None]:
-    """List the hosts to start, each as its node; None: wherever there is room, now or later.
+    """List the CPUs to ask for, each as its node; None: wherever there is room, now or later.
 
-    num_hosts=None: one for every CPU of each node.
+    num_cpus=None: one for every CPU of each node.
     """
-    if num_hosts is not None:
-        return [None] * (num_hosts - len(node_of))
+    if num_cpus is not None:
+        return [None] * (num_cpus - len(node_of))
     running = Counter(node_of.values())
     return [node for node in sorted(cpus) for _ in range(cpus[node] - running[node])]
 
 
 def beyond(cpus: Mapping[str, int], node_of: Mapping[int, str | None]) -> list[int]:
-    """List the hosts to end on each node that has more than it may, the newest first."""
+    """List the CPUs to give back on each node that has more than it may, the newest first."""
     over = []
     for node in sorted(cpus):
         numbers = sorted((n for n, at in node_of.items() if at == node), reverse=True)
@@ -95,8 +95,8 @@ def beyond(cpus: Mapping[str, int], node_of: Mapping[int, str | None]) -> list[i
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The CPUs that a run claims of its cluster. num_wanted: hosts; None: every CPU there is;
-    num_running: hosts that it has; barred: ids of nodes that it does not use: its trainer's own."""
+    """What a run claims of its cluster. num_wanted: CPUs; None: every one that there is;
+    num_running: CPUs that it has; barred: ids of nodes that it does not use: its trainer's own."""
 
     num_wanted: int | None
     num_running: int
@@ -126,7 +126,7 @@ def shares(cpus: Mapping[str, int], claims: Mapping[str, Claim]) -> dict[str, Co
 
 def cpus_of(run: str, cpus: Mapping[str, int], claims: Mapping[str, Claim]) -> Mapping[str, int]:
     """Return the CPUs that a run may use now, by node: all, but no more than its share while
-    another has fewer hosts than its own share, or if the run wants all that there are."""
+    another has fewer than its own share, or if the run wants all that there are."""
     given = shares(cpus, claims)
     others = [other for other in claims if other != run]
     is_crowded = any(claims[other].num_running < given[other].total() for other in others)

@@ -16,7 +16,7 @@ from functools import partial
 
 from stoker.clock import Deadline, now_s
 from stoker.poll_loop import PollLoop
-from stoker.remote.engines.engine import Settings, Way
+from stoker.remote.engines.engine import Resize, Settings, Way
 from stoker.remote.engines.hosts import Backoff, Bounds, to_give_back
 
 CODE_FOLDER = "STOKER_CODE_FOLDER"  # a host's variable: where the script's modules are
@@ -25,27 +25,31 @@ HOST = ("-P", "-m", "stoker.remote.host.host")  # -P: what lies in its working f
 
 
 @dataclass(slots=True)
-class _Place:
+class _Host:
     """State of one host. process: None between its end and its next start, which is at `due_s`."""
 
     backoff: Backoff = field(default_factory=Backoff)
     process: "subprocess.Popen[bytes] | None" = None
     started_s: float = 0.0
     due_s: float = 0.0
+    num_cpus: int = 0
 
 
 class Processes:
-    """Engine of plain processes, at most N. settings: `cluster` is `processes:N`; see `Engine`."""
+    """Engine of plain processes. settings: `cluster` is `processes:N`, N hosts with a CPU each, or
+    `processes:NxM`, N with M; see `Engine`."""
 
     def __init__(self, settings: Settings) -> None:
         self._host = settings.get("host", HOST)
-        self._num_cpus = int(settings["cluster"].partition(":")[2])
+        num_hosts, _, num_each = settings["cluster"].partition(":")[2].partition("x")
+        self._num_each = int(num_each or 1)
+        self._num_cpus = int(num_hosts) * self._num_each
         self._bounds = Bounds.of(settings["workers"])
         self._num_wanted = self._bounds.first
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._loop = PollLoop()
         self._loop.add(self._wake_fd, self._woken)
-        self._places: dict[int, _Place] = {}
+        self._hosts: dict[int, _Host] = {}
         self._leaving: dict[int, tuple[subprocess.Popen[bytes], Deadline]] = {}  # given back
         self._numbers = itertools.count()
         self._told: set[str] = set()
@@ -53,47 +57,53 @@ class Processes:
     def address_of_trainer(self) -> str:
         return "127.0.0.1"
 
-    def want(self, num_hosts: int) -> None:
-        self._num_wanted = self._bounds.clamp(num_hosts)
+    def want(self, num_cpus: int) -> None:
+        self._num_wanted = self._bounds.clamp(num_cpus)
         os.eventfd_write(self._wake_fd, 1)
 
     def publish(self, stats: dict[str, object]) -> None:
         """Do nothing: there is no cluster that could be asked."""
 
-    def run(self, way: Way, tell: Callable[[str], None], dismiss: Callable[[str], None]) -> None:
+    def run(self, way: Way, tell: Callable[[str], None], resize: Resize) -> None:
         while True:
-            self._give_back(dismiss)
+            self._resize(resize)
             self._start(way, tell)
             self._loop.wait(self._wait_s())
 
-    def _num_hosts(self) -> int:
-        wanted = self._num_wanted
-        return self._num_cpus if wanted is None else min(wanted, self._num_cpus)
-
-    def _give_back(self, dismiss: Callable[[str], None]) -> None:
-        here = {n: "here" if place.process else None for n, place in self._places.items()}
-        for number in to_give_back(here, self._num_hosts()):
-            process = self._places.pop(number).process
+    def _resize(self, resize: Resize) -> None:
+        """Divide the CPUs that are wanted among hosts, and give back hosts that have none."""
+        num_wanted = self._num_wanted
+        num_cpus = self._num_cpus if num_wanted is None else min(num_wanted, self._num_cpus)
+        num_hosts = -(-num_cpus // self._num_each)
+        here = {n: "here" if host.process else None for n, host in self._hosts.items()}
+        for number in to_give_back(here, num_hosts):
+            process = self._hosts.pop(number).process
             if process is not None and process.stdin is not None:
-                dismiss(_name(number))
+                resize(_name(number), 0)
                 process.stdin.close()
                 self._leaving[number] = process, Deadline(LEAVE_S)
         for process, deadline in self._leaving.values():
             if deadline.is_over():
                 process.kill()
+        while len(self._hosts) < num_hosts:
+            self._hosts[next(self._numbers)] = _Host()
+        for number, host in self._hosts.items():
+            num_here = min(num_cpus, self._num_each)
+            num_cpus -= num_here
+            if host.num_cpus != num_here:
+                host.num_cpus = num_here
+                resize(_name(number), num_here)
 
     def _start(self, way: Way, tell: Callable[[str], None]) -> None:
         """Start hosts that are missing and due; later again if the system refuses."""
-        while len(self._places) < self._num_hosts():
-            self._places[next(self._numbers)] = _Place()
-        for number, place in self._places.items():
-            if place.process is not None or place.due_s > now_s():
+        for number, host in self._hosts.items():
+            if host.process is not None or host.due_s > now_s():
                 continue
-            place.started_s = now_s()
+            host.started_s = now_s()
             try:
-                place.process = self._start_one(way, number)
+                host.process = self._start_one(way, number)
             except OSError as error:
-                place.due_s = now_s() + place.backoff.ended(0.0)
+                host.due_s = now_s() + host.backoff.ended(0.0)
                 if str(error) not in self._told:
                     self._told.add(str(error))
                     tell(f"a worker cannot be started, and is tried again: {error}")
@@ -120,18 +130,18 @@ class Processes:
         if number in self._leaving:
             self._leaving.pop(number)[0].wait()
             return
-        place = self._places[number]
-        assert place.process is not None and place.process.stdin is not None
-        place.process.stdin.close()
-        was_killed = place.process.wait() < 0
-        place.process = None
+        host = self._hosts[number]
+        assert host.process is not None and host.process.stdin is not None
+        host.process.stdin.close()
+        was_killed = host.process.wait() < 0
+        host.process = None
         now = now_s()
-        place.due_s = now + place.backoff.ended(now - place.started_s, was_killed)
+        host.due_s = now + host.backoff.ended(now - host.started_s, was_killed)
 
     def _wait_s(self) -> float | None:
         """Return time until a host is due, or a leaving one is to be killed; None: for ever."""
         now = now_s()
-        waits_s = [p.due_s - now for p in self._places.values() if p.process is None]
+        waits_s = [p.due_s - now for p in self._hosts.values() if p.process is None]
         waits_s += [deadline.left_s() or 0.0 for _, deadline in self._leaving.values()]
         return max(0.0, min(waits_s)) if waits_s else None
 

@@ -1,10 +1,11 @@
-"""Runs hosts as Ray actors, of one CPU each, on the cluster's nodes except the trainer's own.
+"""Runs a host on each of a Ray cluster's nodes where this run has CPUs, but the trainer's own.
 
-The only import of ray. Ray does membership, placement and shipping of the script's folder; an actor
-keeps its host alive, and this file decides how many actors there are. With `N` or `MIN:MAX` they go
-wherever there is room: if there is none they wait at Ray, and its autoscaler adds nodes for them.
-Promise: as `Engine`. The actors are not detached: they end with this process, and their hosts
-with them. Owner: the engine's thread; shared: `_num_wanted`, a word, and the event that tells of it.
+The only import of ray. Ray does membership, placement and shipping of the script's folder. Each
+CPU is reserved by a placement group, which takes no process; Ray's autoscaler adds nodes for those
+that wait for room. This file decides how many there are, and starts an actor on each node that has
+some, which keeps the node's host alive.
+Promise: as `Engine`. Nothing is detached: reservations and actors end with this process, and hosts with
+their actors. Owner: the engine's thread; shared: `_num_wanted`, a word, and the event that tells of it.
 """
 
 import contextlib
@@ -15,16 +16,23 @@ import socket
 import tempfile
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import ray
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from stoker.clock import now_s
-from stoker.remote.engines.engine import Settings, Way
+from stoker.remote.engines.engine import Resize, Settings, Way
 from stoker.remote.engines.hosts import (
     UNREACHABLE,
     Backoff,
@@ -39,6 +47,7 @@ from stoker.remote.engines.processes import HOST, start_host
 from stoker.travels import FILE_LIMIT_NBYTES, shipment
 
 LOOK_EVERY_S = 1.0  # Ray tells nobody when nodes come
+SOON_S = 0.05  # while new reservations wait for room, which Ray finds within milliseconds if there is any
 # Before a run tells the others of itself: one more process there, while its first hosts begin.
 LOOKS_BEFORE_TOLD = 8
 NAMESPACE = "stoker"  # of the runs' actors
@@ -46,13 +55,12 @@ _NODE = "ray.io/node-id"  # a label that Ray gives every node
 _HEAD = "node:__internal_head__"  # a resource that Ray gives the head alone
 
 
-@ray.remote(num_cpus=1, max_restarts=0)
+@ray.remote(num_cpus=0, max_restarts=0)
 class HostActor:
-    """Keeps one host alive, and so holds one CPU of its node for the trainer."""
+    """Keeps the host of a node alive; its CPUs are reserved apart from it."""
 
-    def where(self) -> str:
-        """Return the id of its node."""
-        return str(ray.get_runtime_context().get_node_id())
+    def begin(self) -> None:
+        """Return once the actor has begun."""
 
     def keep(self, way: Way, host: Sequence[str]) -> tuple[int, str]:
         """Run the host until it is given back or finds no trainer; returns its exit code and node.
@@ -159,19 +167,28 @@ def look_at(address: str, timeout_s: float) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class _Place:
-    """State of one host. node: the only one that it may be on; None: any.
-
-    actor: None between its end and the next one's start, which is at `due_s`; where, kept: what its
-    methods will return; at: the id of its node, once it is known.
-    """
+class _Reservation:
+    """A reserved CPU. node: the only one that it may be on; None: any; at: the id of its node, once Ray has
+    found room."""
 
     node: str | None
-    backoff: Backoff = field(default_factory=Backoff)
-    actor: Any = None
-    where: Any = None
-    kept: Any = None
+    group: PlacementGroup
+    asked_s: float
     at: str | None = None
+
+
+@dataclass(slots=True)
+class _Host:
+    """The host of one node. actor: None between its end and the next one's start, which is at
+    `due_s`; begun, kept: what its methods will return; has_begun: the former has."""
+
+    name: str
+    backoff: Backoff = field(default_factory=Backoff)
+    num_cpus: int = 0
+    actor: Any = None
+    begun: Any = None
+    kept: Any = None
+    has_begun: bool = False
     started_s: float = 0.0
     due_s: float = 0.0
 
@@ -195,7 +212,8 @@ class RayEngine:
         self._bounds = Bounds.of(settings["workers"])
         self._num_wanted = self._bounds.first
         self._woken = threading.Event()
-        self._places: dict[int, _Place] = {}
+        self._reserved: dict[int, _Reservation] = {}  # by number, the newer the larger
+        self._hosts: dict[str, _Host] = {}  # by id of the node
         self._numbers = itertools.count()
         self._told: set[str] = set()
         self._ships_code = False
@@ -222,26 +240,32 @@ class RayEngine:
             sock.connect((host, int(port)))
             return str(sock.getsockname()[0])
 
-    def want(self, num_hosts: int) -> None:
-        self._num_wanted = self._bounds.clamp(num_hosts)
+    def want(self, num_cpus: int) -> None:
+        self._num_wanted = self._bounds.clamp(num_cpus)
         self._woken.set()
 
     def publish(self, stats: dict[str, object]) -> None:
         self._stats = stats
 
-    def run(self, way: Way, tell: Callable[[str], None], dismiss: Callable[[str], None]) -> None:
+    def run(self, way: Way, tell: Callable[[str], None], resize: Resize) -> None:
         self._dialled = f"{way['address']} port {way['port']}"
         while True:
             try:
                 self._look(tell)
                 nodes = self._nodes()
                 cpus, num_wanted = self._may_use(nodes)
-                self._give_back(dismiss, cpus, num_wanted)
-                self._start(way, nodes, cpus, num_wanted)
+                self._give_back(cpus, num_wanted)
+                self._reserve(nodes, cpus, num_wanted)
+                self._serve(way, nodes, resize)
             except Exception as error:  # Ray's have no common base; its head may come back
                 self._tell_once(tell, "Ray does not answer, and is asked again", error)
-            self._woken.wait(LOOK_EVERY_S)
+            self._woken.wait(self._wait_s())
             self._woken.clear()
+
+    def _wait_s(self) -> float:
+        """Return the time until the next look: short where reservations are new."""
+        asked_s = max((p.asked_s for p in self._reserved.values() if p.at is None), default=0.0)
+        return SOON_S if now_s() - asked_s < LOOK_EVERY_S else LOOK_EVERY_S
 
     def _tell_once(self, tell: Callable[[str], None], what: str, why: object) -> None:
         if what not in self._told:
@@ -249,19 +273,27 @@ class RayEngine:
             tell(f"{what}: {str(why).strip().partition(chr(10))[0]}")
 
     def _look(self, tell: Callable[[str], None]) -> None:
-        """Poll which actors have begun, and which have ended."""
-        living = [place for place in self._places.values() if place.actor is not None]
-        refs = [ref for place in living for ref in (place.where, place.kept)]
+        """Poll which reservations have room, which actors have begun, and which have ended."""
+        table = placement_group_table() if self._reserved else {}
+        for cpu in self._reserved.values():
+            group = table.get(cpu.group.id.hex(), {})
+            has_room = group.get("state") == "CREATED"
+            cpu.at = group["bundles_to_node_id"][0] if has_room else None
+        living = [host for host in self._hosts.values() if host.actor is not None]
+        refs = [ref for host in living for ref in (host.begun, host.kept)]
         done = set(ray.wait(refs, num_returns=len(refs), timeout=0)[0]) if refs else set()
-        for place in living:
-            if place.where in done and place.at is None:
-                place.at = _outcome(place.where)[0]
-            if place.kept in done:
-                self._tell_end(tell, place.at, *_outcome(place.kept))
-                self._ended(place)
+        for host in living:
+            if host.begun in done:
+                host.has_begun = _outcome(host.begun)[1] is None
+            if host.kept in done:
+                self._tell_end(tell, host.has_begun, *_outcome(host.kept))
+                now = now_s()
+                host.due_s = now + host.backoff.ended(now - host.started_s)
+                host.actor = host.begun = host.kept = None
+                host.has_begun = False
 
     def _tell_end(
-        self, tell: Callable[[str], None], at: str | None, kept: Any, error: Exception | None
+        self, tell: Callable[[str], None], has_begun: bool, kept: Any, error: Exception | None
     ) -> None:
         """Report an end that the user can do something about; the receiver reports lost hosts."""
         if error is None:
@@ -271,18 +303,13 @@ class RayEngine:
                     tell, f"{node} cannot reach the trainer", f"nobody answers at {self._dialled}"
                 )
         elif not isinstance(error, ray.exceptions.ActorUnschedulableError) and (
-            at is None or isinstance(error, ray.exceptions.RayTaskError)
+            not has_begun or isinstance(error, ray.exceptions.RayTaskError)
         ):
             self._tell_once(tell, "a worker cannot be started, and is tried again", error)
 
-    def _ended(self, place: _Place) -> None:
-        now = now_s()
-        place.due_s = now + place.backoff.ended(now - place.started_s)
-        place.actor = place.where = place.kept = place.at = None
-
     def _may_use(self, nodes: _Nodes) -> tuple[Mapping[str, int], int | None]:
-        """Return CPUs of each node, and hosts in all: what this run wants and may have."""
-        num_running = sum(place.at is not None for place in self._places.values())
+        """Return CPUs of each node, and CPUs in all: what this run wants and may have."""
+        num_running = sum(cpu.at is not None for cpu in self._reserved.values())
         claim = Claim(self._num_wanted, num_running, tuple(nodes.ours))
         self._num_looks += 1
         if nodes.head is not None and self._num_looks > LOOKS_BEFORE_TOLD:
@@ -295,44 +322,53 @@ class RayEngine:
             return cpus, self._num_wanted
         return cpus, min(self._num_wanted, sum(cpus.values()))
 
-    def _give_back(
-        self, dismiss: Callable[[str], None], cpus: Mapping[str, int], num_wanted: int | None
-    ) -> None:
+    def _give_back(self, cpus: Mapping[str, int], num_wanted: int | None) -> None:
+        """Give back CPUs that are too many."""
         if num_wanted is None:
-            surplus = beyond(cpus, {n: place.node for n, place in self._places.items()})
+            surplus = beyond(cpus, {n: cpu.node for n, cpu in self._reserved.items()})
         else:
-            at = {n: place.at for n, place in self._places.items()}
+            at = {n: cpu.at for n, cpu in self._reserved.items()}
             surplus = to_give_back(at, num_wanted)
         for number in surplus:
-            actor = self._places[number].actor
-            if actor is not None:
-                dismiss(_name(number))
-                ray.kill(actor)
-            del self._places[number]  # not before: Ray may not answer, and then is asked again
+            self._drop(number)
 
-    def _start(
-        self,
-        way: Way,
-        nodes: _Nodes,
-        cpus: Mapping[str, int],
-        num_wanted: int | None,
-    ) -> None:
-        """Start actors for the hosts that are missing, and for those that are due again."""
-        for number, place in tuple(self._places.items()):
-            if place.actor is None and place.node not in (None, *nodes.cpus):
-                del self._places[number]
-        at = {n: place.node for n, place in self._places.items()}
+    def _drop(self, number: int) -> None:
+        remove_placement_group(self._reserved[number].group)
+        del self._reserved[number]  # not before: Ray may not answer, and then is asked again
+
+    def _reserve(self, nodes: _Nodes, cpus: Mapping[str, int], num_wanted: int | None) -> None:
+        """Reserve the CPUs that are missing."""
+        for number, cpu in tuple(self._reserved.items()):
+            if cpu.node not in (None, *nodes.cpus):
+                self._drop(number)
+        at = {n: cpu.node for n, cpu in self._reserved.items()}
         for node in missing(cpus, at, num_wanted):
-            self._places[next(self._numbers)] = _Place(node)
-        for number, place in self._places.items():
-            if place.actor is None and place.due_s <= now_s():
-                options = HostActor.options(**_room(place.node, nodes.ours))  # type: ignore[attr-defined]
-                actor = options.remote()
-                where = actor.where.remote()
-                told = {**way, "name": _name(number), "ships_code": self._ships_code}
-                kept = actor.keep.remote(told, self._host)
-                place.actor, place.where, place.kept = actor, where, kept
-                place.started_s = now_s()
+            group = placement_group([{"CPU": 1}], bundle_label_selector=_room(node, nodes.ours))
+            self._reserved[next(self._numbers)] = _Reservation(node, group, now_s())
+
+    def _serve(self, way: Way, nodes: _Nodes, resize: Resize) -> None:
+        """Have a host on every node with CPUs, and on no other."""
+        num_on = Counter(cpu.at for cpu in self._reserved.values() if cpu.at in nodes.cpus)
+        for node in [node for node in self._hosts if node not in num_on]:
+            host = self._hosts[node]
+            if node in nodes.cpus:  # else it was lost
+                resize(host.name, 0)
+            if host.actor is not None:
+                ray.kill(host.actor)
+            del self._hosts[node]
+        for node, num_cpus in num_on.items():
+            assert node is not None
+            if node not in self._hosts:
+                self._hosts[node] = _Host(f"host {next(self._numbers)}")
+            host = self._hosts[node]
+            if host.num_cpus != num_cpus:
+                host.num_cpus = num_cpus
+                resize(host.name, num_cpus)
+            if host.actor is None and host.due_s <= now_s():
+                actor = HostActor.options(**_on(node)).remote()  # type: ignore[attr-defined]
+                told = {**way, "name": host.name, "ships_code": self._ships_code}
+                host.begun, host.kept = actor.begin.remote(), actor.keep.remote(told, self._host)
+                host.actor, host.started_s = actor, now_s()
 
     def _nodes(self) -> _Nodes:
         """List the cluster's living nodes."""
@@ -371,18 +407,14 @@ class RayEngine:
         return {"working_dir": copies}
 
 
-def _name(number: int) -> str:
-    return f"worker {number}"
-
-
-def _room(node: str | None, but: Sequence[str]) -> dict[str, Any]:
-    """Return Ray's options to put an actor on this node; None: where there is room, but on those.
+def _room(node: str | None, but: Sequence[str]) -> list[dict[str, str]]:
+    """Return Ray's labels of where a CPU may be: on this node; None: anywhere but on those.
 
     Ray's autoscaler adds nodes for the latter alone.
     """
     if node is not None:
-        return _on(node)
-    return {"label_selector": {_NODE: f"!in({', '.join(but)})"}} if but else {}
+        return [{_NODE: node}]
+    return [{_NODE: f"!in({', '.join(but)})"}] if but else []
 
 
 def _on(node: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Serves a trainer with one CPU of a cluster: dials it, runs workers as told, and sends batches.
+"""Serves a trainer with CPUs of one machine: dials it, runs workers as told, and sends batches.
 
     python -m stoker.remote.host.host          its Pass, and who it is, come on stdin as JSON
 
@@ -24,7 +24,7 @@ from stoker.local.template import reap
 from stoker.poll_loop import PollLoop
 from stoker.remote.engines.hosts import UNREACHABLE
 from stoker.remote.host.job_process import JobProcess, is_stopped, kill
-from stoker.remote.host.node import Needs, Node
+from stoker.remote.host.part_store import Needs, PartStore
 from stoker.remote.net import control
 from stoker.remote.net.auth import Pass, dial, versions
 from stoker.remote.net.link import BEAT_S, LOST_S, Link, Message, Word
@@ -69,7 +69,6 @@ class Host:
         self,
         link: Link,
         node: str,
-        make_node: Callable[[Needs], Node],
         arena_nbytes: int,
         encoder: Encoder | None,
     ) -> None:
@@ -87,15 +86,12 @@ class Host:
         self._has_unread = False
         self._printed: dict[int, tuple[int, int]] = {}  # pipes: of which job, and where they lead
         self._flow = Flow(self._tell_printed, node)
-        self._node = make_node(
-            Needs(self._loop.add, self._loop.remove, self._ask, self._begin, self._refuse)
-        )
+        self._parts = PartStore(Needs(self._ask, self._begin, self._refuse))
         os.register_at_fork(after_in_child=self._abandon)
 
     def _abandon(self) -> None:
         """Close the host's sockets in a job process: the trainer must see the host's own end."""
         self._link.close()
-        self._node.abandon()
         for worker in self._workers.values():
             worker.relay.channel.close()
         for fd in self._printed:
@@ -143,7 +139,6 @@ class Host:
         """Check timeouts, and kill workers that stay stopped."""
         self._link.flush()
         reap()
-        self._node.check_timeouts()
         now = now_s()
         if now - self._spoke_s < BEAT_S:
             return
@@ -161,7 +156,7 @@ class Host:
 
     def room(self, message: Message) -> list[memoryview]:
         """Return the memory for a part of a job, for the link. Raises Garbled."""
-        return [self._node.room(bytes(message.head).decode(), message.body_nbytes)]
+        return [self._parts.room(bytes(message.head).decode(), message.body_nbytes)]
 
     def _hear(self) -> None:
         self._link.pause_at_nbytes = self._link.num_received_nbytes + ROUND_NBYTES
@@ -177,9 +172,9 @@ class Host:
         match message.kind:
             case Word.JOB:
                 manifest = self._manifests[message.lane] = Manifest.from_json(bytes(message.head))
-                self._node.add(message.lane, manifest)
+                self._parts.add(message.lane, manifest)
             case Word.PART:
-                self._node.took(bytes(message.head).decode())
+                self._parts.took(bytes(message.head).decode())
             case Word.FORGET:
                 self._forget(message.lane)
             case Word.START:
@@ -207,8 +202,8 @@ class Host:
         """Fork a job's process: all its parts are here."""
 
         def take() -> list[memoryview]:
-            pieces = self._node.pieces(number)
-            self._node.close()
+            pieces = self._parts.pieces(number)
+            self._parts.close()
             return pieces
 
         try:
@@ -265,7 +260,7 @@ class Host:
         for worker in [worker for worker in self._workers.values() if worker.job == number]:
             self._hang_up(worker)
             del self._workers[worker.relay.lane]
-        self._node.forget(number)
+        self._parts.forget(number)
 
     # -- workers ---------------------------------------------------------------------------------
 
@@ -347,8 +342,7 @@ def run() -> int:
         link = Link(dial(way, hello, DIAL_S))
     except OSError:
         return UNREACHABLE  # it has ended meanwhile, or cannot be reached from here
-    make_node = functools.partial(Node, way.token, said["node"])
-    host = Host(link, said["node"], make_node, min(machine_nbytes(), ARENA_NBYTES), encoder)
+    host = Host(link, said["node"], min(machine_nbytes(), ARENA_NBYTES), encoder)
     link.room = host.room
     return host.serve(sys.stdin.fileno())
 

@@ -132,7 +132,7 @@ def _print_to(fds: dict[int, int]) -> None:
 
 
 def _verified(manifest: Manifest, pieces: list[memoryview]) -> list[memoryview]:
-    """Check that parts, whoever handed them on, are what the trainer packed. Raises CannotGo."""
+    """Check that parts are what the trainer packed. Raises CannotGo."""
     for part, piece in zip(manifest.parts, pieces, strict=True):
         if xxhash.xxh3_128_hexdigest(piece) != part.digest:
             raise CannotGo("what came there is not what was sent: please report it")

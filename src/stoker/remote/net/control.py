@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from stoker.scheduler.tasks.slot import Role, Slot
 
-VERSION = 2  # of these types: changed with any of them
+VERSION = 3  # of these types: changed with any of them
 MESSAGE_NBYTES = 64 << 10  # the longest
 TEXT_LIMIT = 2000  # characters of a reason: the text of somebody's exception may be of any length
 
@@ -65,9 +65,9 @@ class Drop(NamedTuple):
 
 
 class Want(NamedTuple):
-    """Says how many hosts are wanted."""
+    """Says how many CPUs of other machines are wanted."""
 
-    num_hosts: int
+    num_cpus: int
 
 
 # -- receiver -> trainer ---------------------------------------------------------------------------
@@ -85,10 +85,10 @@ class Packed(NamedTuple):
 
 
 class Capacity(NamedTuple):
-    """Says how many hosts have unpacked the job."""
+    """Says which hosts have unpacked the job, and with how many CPUs, each for one of its workers."""
 
     job: int
-    capacity: int
+    cpus: dict[str, int]
 
 
 class Started(NamedTuple):
@@ -115,8 +115,12 @@ class Ended(NamedTuple):
 
 
 class Joined(NamedTuple):
+    """Says that a host has come, or has another number of CPUs for this run."""
+
     host: str
     at_s: float
+    num_cpus: int
+    is_new: bool
 
 
 class Left(NamedTuple):

@@ -48,9 +48,14 @@ class Away(Cluster):
         self._number = number
         self._arena_nbytes = arena_nbytes
         self._latest: dict[Slot, _Latest] = {}
-        self.capacity = 0  # hosts that have unpacked the job
+        self._cpus: dict[str, int] = {}  # by name of a host that has unpacked the job
         self.fingerprint = b""  # of the job at iter(), once it is packed
         self.cannot: list[str] = []  # why the job is not served, at all or by some hosts
+
+    @property
+    def capacity(self) -> int:
+        """Workers that hosts which have unpacked the job may have."""
+        return sum(self._cpus.values())
 
     def start(self, slot: Slot, after_s: float = 0.0) -> socket.socket:
         """Start the worker at once. Its socket ends if there is no capacity, or no memory here."""
@@ -141,14 +146,18 @@ class Away(Cluster):
         return self._latest[slot].begun
 
     def crowd(self, slots: Iterable[Slot]) -> tuple[Slot, ...]:
-        """Return those of the slots' workers that have to move for every host to have as many."""
+        """Return those of the slots' workers that have to move for every host to have its share."""
         on_hosts: dict[str, list[Slot]] = {}
         for slot in sorted(slots):
             latest = self._latest[slot]
             if latest.host and latest.exit is None:
                 on_hosts.setdefault(latest.host, []).append(slot)
-        num_each = -(-sum(map(len, on_hosts.values())) // max(self.capacity, 1))
-        return tuple(slot for found in on_hosts.values() for slot in found[num_each:])
+        num_there, capacity = sum(map(len, on_hosts.values())), max(self.capacity, 1)
+        crowd: list[Slot] = []
+        for host, found in on_hosts.items():
+            num_cpus = self._cpus.get(host, capacity)  # of one that is lost, all end by that
+            crowd += found[-(-num_there * num_cpus // capacity) :]
+        return tuple(crowd)
 
     def node_of(self, slot: Slot) -> str:
         return self._latest[slot].node if slot in self._latest else ""
@@ -161,8 +170,8 @@ class Away(Cluster):
         match news:
             case control.Packed(_, fingerprint):
                 self.fingerprint = bytes.fromhex(fingerprint)
-            case control.Capacity(_, capacity):
-                self.capacity = capacity
+            case control.Capacity(_, cpus):
+                self._cpus = cpus
             case control.Started(_, slot, number, pid, node, host):
                 latest = self._latest.get(slot)
                 if latest is not None and latest.number == number:
@@ -174,7 +183,7 @@ class Away(Cluster):
                     self._end(latest, how, cause, begun)
 
     def receiver_lost(self) -> None:
-        self.capacity = 0
+        self._cpus = {}
         for slot, latest in self._latest.items():
             if latest.exit is None:
                 self._end(latest, Exit(slot, latest.pid or -1, -signal.SIGKILL), Cause.LOST)

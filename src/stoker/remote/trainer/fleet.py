@@ -49,8 +49,9 @@ class Fleet:
         least, colon, most = (settings["workers"] or "").partition(":")
         self.bounds = (int(least), int(most)) if colon else None
         self.num_joined = self.num_lost = 0  # hosts
-        self._joined_s: dict[str, float] = {}  # by name of a host that lives
-        self._served_s = 0.0  # by those that are gone
+        # By name of a host that lives: since when it has so many CPUs.
+        self._since: dict[str, tuple[float, int]] = {}
+        self._served_s = 0.0  # before that
         self._pool: list[tuple[int, Lender]] = []  # arenas that the receiver has mapped
         self._next_arena = 0
         self.is_gone = False
@@ -87,13 +88,19 @@ class Fleet:
     @property
     def num_hosts(self) -> int:
         """Hosts that live, as far as the receiver has told."""
-        return len(self._joined_s)
+        return len(self._since)
+
+    @property
+    def num_cpus(self) -> int:
+        """Workers that the living hosts may have: CPUs of other machines."""
+        return sum(num_cpus for _, num_cpus in self._since.values())
 
     def served_s(self) -> float:
         """Return for how long this process has had CPUs of other machines, summed over all."""
         with self._lock:
             now = now_s()
-            return self._served_s + sum(now - joined for joined in self._joined_s.values())
+            served_s = sum((now - since_s) * num for since_s, num in self._since.values())
+            return self._served_s + served_s
 
     def close_job(self, number: int) -> None:
         if os.getpid() == self._owner_pid and self._jobs.pop(number, None) is not None:
@@ -198,11 +205,12 @@ class Fleet:
                 away = self._jobs.get(message.job)
                 if away is not None:
                     away.take_in(message)
-            case control.Joined(host, at_s):
-                self.num_joined += 1
-                self._joined_s[host] = at_s
+            case control.Joined(host, at_s, num_cpus, is_new):
+                self.num_joined += is_new
+                self._settle(host, at_s)
+                self._since[host] = at_s, num_cpus
             case control.Left(host, at_s, why, is_lost):
-                self._served_s += at_s - self._joined_s.pop(host, at_s)
+                self._settle(host, at_s)
                 if is_lost:
                     self.num_lost += 1
                     self._say_to_user(f"{host} is lost: {why}; the others go on")
@@ -216,10 +224,15 @@ class Fleet:
             case control.Note(text):
                 self._say_to_user(text)
 
+    def _settle(self, host: str, at_s: float) -> None:
+        """Count what a host has served until now."""
+        since_s, num_cpus = self._since.pop(host, (at_s, 0))
+        self._served_s += (at_s - since_s) * num_cpus
+
     def _lose(self, why: str) -> None:
         """Give the receiver up, but keep its socket open: its number may still be polled."""
         self._served_s = self.served_s()
-        self._joined_s.clear()
+        self._since.clear()
         self.is_gone = True
         self._say_to_user(f"remote workers lost: {why}; continuing on this machine")
         for away in self._jobs.values():
@@ -232,7 +245,7 @@ class Fleet:
         atexit.unregister(self.close)
         with self._lock:
             self._served_s = self.served_s()
-            self._joined_s.clear()
+            self._since.clear()
             self.is_gone = True
             self._control.close()
             os.close(self._wake_fd)

@@ -7,6 +7,7 @@ Owner: the thread that owns the sockets.
 
 import json
 import os
+import signal
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from stoker.remote.net.relay import TrainerRelay
 from stoker.scheduler.tasks.slot import Slot
 from stoker.wire.channel import Channel, ConnectionLost
 from stoker.wire.slabs import Arena
+
+GIVEN_BACK = "its machine was given back"
 
 
 @dataclass(eq=False)
@@ -42,7 +45,7 @@ class _Host:
     workers: dict[int, "_Worker"] = field(default_factory=dict)
     num_batches: int = 0
     num_told: tuple[int, int] = (0, 0)  # batches and bytes, when the run was published last
-    is_given_back: bool = False  # the engine ends it, for fewer are wanted
+    num_cpus: int = 1  # workers of each job that it may have; 0: the engine ends it now
 
 
 @dataclass(eq=False)
@@ -80,7 +83,7 @@ class Hosts:
         self._workers: dict[int, _Worker] = {}
         self._arenas: dict[int, Arena] = {}
         self._next_lane = 0
-        self._given_back: set[str] = set()  # names of hosts
+        self._num_cpus: dict[str, int] = {}  # by name of a host, as the engine told last
         self._decodes = False  # the decoders are loaded
 
     @property
@@ -102,12 +105,14 @@ class Hosts:
             host.link.send(Word.BEAT)
 
     def rates(self, seconds: float) -> dict[str, dict[str, float]]:
-        """Return hosts, batches/s and bytes/s of each node, in the seconds since the last call."""
+        """Return workers, batches/s and bytes/s of each node, in the seconds since the last call."""
         nodes: dict[str, dict[str, float]] = {}
         for host in self._hosts.values():
-            node = nodes.setdefault(host.node, {"hosts": 0, "batches_per_s": 0, "nbytes_per_s": 0})
+            node = nodes.setdefault(
+                host.node, {"workers": 0, "batches_per_s": 0, "nbytes_per_s": 0}
+            )
             nbytes = host.link.num_received_nbytes
-            node["hosts"] += 1
+            node["workers"] += host.num_cpus
             node["batches_per_s"] += (host.num_batches - host.num_told[0]) / seconds
             node["nbytes_per_s"] += (nbytes - host.num_told[1]) / seconds
             host.num_told = host.num_batches, nbytes
@@ -117,7 +122,7 @@ class Hosts:
 
     def welcome(self, sock: socket.socket, name: str, node: str) -> None:
         link = Link(sock)
-        host = _Host(link, name, node, now_s(), is_given_back=name in self._given_back)
+        host = _Host(link, name, node, now_s(), num_cpus=self._num_cpus.get(name, 1))
         link.room = lambda message: self._room(host, message)
         self._hosts[link.fileno()] = host
         self._loop.add(link.fileno(), lambda: self._hear_host(host))
@@ -126,7 +131,7 @@ class Hosts:
         for job in self._jobs.values():
             if job.manifest:
                 link.send(Word.JOB, job.number, job.manifest)
-        self._say(control.Joined(host.name, now_s()))
+        self._say(control.Joined(name, now_s(), host.num_cpus, is_new=True))
         self._hear_host(host)  # TLS may have read ahead
 
     def may_be_coded(self) -> None:
@@ -177,7 +182,7 @@ class Hosts:
                 self._end(worker, _ended(worker, message.head))
 
     def _lose(self, host: _Host, why: str) -> None:
-        self._do_posted()  # the engine may have said just now that it is given back
+        self._do_posted()  # the engine may have told just now that it is given back
         if self._hosts.pop(host.link.fileno(), None) is None:
             return
         self._loop.remove(host.link.fileno())
@@ -186,19 +191,37 @@ class Hosts:
                 job.ready.discard(host)
                 self._tell_capacity(job)
         cause, why_lost = Cause.LOST, f"{host.node} was lost: {why}"
-        if host.is_given_back:
-            cause, why_lost = Cause.GIVEN_BACK, "its machine was given back"
+        if host.num_cpus == 0:
+            cause, why_lost = Cause.GIVEN_BACK, GIVEN_BACK
         for worker in tuple(host.workers.values()):
             who = worker.job, worker.slot, worker.generation, worker.pid
             self._end(worker, control.Ended(*who, None, cause, why_lost))
         host.link.close()
         why = f"{host.node}: {why}"
-        self._say(control.Left(host.name, now_s(), why, is_lost=not host.is_given_back))
+        self._say(control.Left(host.name, now_s(), why, is_lost=host.num_cpus > 0))
 
-    def give_back(self, name: str) -> None:
-        self._given_back.add(name)  # it may be at the door; no other has its name
-        for host in self._hosts.values():
-            host.is_given_back = host.is_given_back or host.name == name
+    def resize(self, name: str, num_cpus: int) -> None:
+        """Set how many workers of each job a host may have; 0: the engine ends it just now."""
+        self._num_cpus[name] = num_cpus  # it may be at the door; no other has its name
+        for host in [host for host in self._hosts.values() if host.name == name]:
+            is_smaller, host.num_cpus = num_cpus < host.num_cpus, num_cpus
+            self._say(control.Joined(name, now_s(), num_cpus, is_new=False))
+            for job in self._jobs.values():
+                if host in job.ready:
+                    self._tell_capacity(job)
+            if is_smaller and num_cpus:  # of none, all end with their host
+                self._end_surplus(host)
+
+    def _end_surplus(self, host: _Host) -> None:
+        """End the newest workers of each job that has more on a host than it may have now."""
+        of_jobs: dict[int, list[_Worker]] = {}
+        for worker in host.workers.values():
+            of_jobs.setdefault(worker.job, []).append(worker)
+        for workers in of_jobs.values():
+            for worker in workers[host.num_cpus :]:
+                who = worker.job, worker.slot, worker.generation, worker.pid
+                host.link.send(Word.SIGNAL, worker.relay.lane, str(int(signal.SIGKILL)).encode())
+                self._end(worker, control.Ended(*who, None, Cause.GIVEN_BACK, GIVEN_BACK))
 
     def _end(self, worker: _Worker, how: control.Ended) -> None:
         """Tell the trainer how a worker ended, before it sees that the worker's socket ended."""
@@ -238,7 +261,8 @@ class Hosts:
                 host.link.send(Word.JOB, job.number, manifest)
 
     def _tell_capacity(self, job: _Job) -> None:
-        self._say(control.Capacity(job.number, len(job.ready)))
+        cpus = {host.name: host.num_cpus for host in job.ready}
+        self._say(control.Capacity(job.number, cpus))
 
     def start(self, start: control.Start, fd: int, arena_fd: int) -> None:
         number, slot, generation = who = start.job, start.slot, start.generation
@@ -262,12 +286,12 @@ class Hosts:
         self._loop.add(channel.fileno(), lambda: self._pump(worker))
 
     def _least_busy(self, job: _Job) -> _Host | None:
-        """Return the host with the fewest workers of this job, then of all, or None."""
+        """Return the host with the fewest workers of this job a CPU, then of all, or None."""
         return min(
-            job.ready,
-            key=lambda h: (
-                sum(worker.job == job.number for worker in h.workers.values()),
-                len(h.workers),
+            (host for host in job.ready if host.num_cpus),
+            key=lambda host: (
+                sum(worker.job == job.number for worker in host.workers.values()) / host.num_cpus,
+                len(host.workers) / host.num_cpus,
             ),
             default=None,
         )

@@ -54,7 +54,7 @@ class Receiver:
         self._spoke_s = self._published_s = now_s()
         self._unsaid: deque[bytes] = deque()  # to the trainer
         self._engine: Engine | None = None  # once it is connected; of it only `want` is ours
-        self._num_wanted: int | None = None  # hosts, by the trainer's own rate
+        self._num_wanted: int | None = None  # workers, by the trainer's own rate
         self._worked_s = now_s()
         self._is_idle = False
         self._is_full = False  # no connection can be taken in for the moment
@@ -165,7 +165,7 @@ class Receiver:
             engine.run(
                 way,
                 self._note,
-                lambda name: self._post(lambda: self._hosts.give_back(name)),
+                lambda *told: self._post(lambda: self._hosts.resize(*told)),
             )
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
@@ -232,8 +232,8 @@ class Receiver:
                 self._hosts.close(number)
             case control.Drop(arena):
                 self._hosts.drop_arena(arena)
-            case control.Want(num_hosts):
-                self._num_wanted = num_hosts
+            case control.Want(num_cpus):
+                self._num_wanted = num_cpus
                 self._want()
 
     def _leave(self) -> NoReturn:
