@@ -14,7 +14,7 @@ from stoker.clock import Deadline
 from stoker.intercept import run
 from stoker.loaders.driver import Driver, helpers
 from stoker.remote.trainer.fleet import Fleet
-from tests.equality.fleets import NUM_HOSTS, PATIENCE_S, SETTINGS, Places, fleet_of
+from tests.equality.fleets import NUM_CPUS, NUM_HOSTS, PATIENCE_S, SETTINGS, Places, fleet_of
 from tests.needs import RAY
 from tests.process.nodes import ray_of
 
@@ -55,7 +55,7 @@ def fleet(request: pytest.FixtureRequest) -> Iterator[Fleet | None]:
         patch.setenv("PYTHONHASHSEED", "1")
         if request.config.getoption("--full") and RAY.exists():
             # no node of these dies, however slow it is beside another test
-            with ray_of(*[1] * NUM_HOSTS, RAY_health_check_timeout_ms="30000") as nodes:
+            with ray_of(*[NUM_CPUS] * NUM_HOSTS, RAY_health_check_timeout_ms="30000") as nodes:
                 for name, value in nodes.token.items():
                     patch.setenv(name, value)
                 yield from fleet_of(nodes.address)
@@ -78,7 +78,8 @@ def places(fleet: Fleet | None, monkeypatch: pytest.MonkeyPatch) -> Places | Non
         if isinstance(self._helpers, helpers.Helpers):
             away = self._helpers.away
             fleet.wait(
-                lambda: away.capacity == NUM_HOSTS or bool(away.cannot), Deadline(PATIENCE_S)
+                lambda: away.capacity == NUM_HOSTS * NUM_CPUS or bool(away.cannot),
+                Deadline(PATIENCE_S),
             )
             self._hear_helpers()
 

@@ -9,10 +9,11 @@ from stoker.remote.net.auth import versions
 from stoker.remote.trainer.fleet import Fleet
 
 PATIENCE_S = 180.0  # Ray's hosts take 40 s on a slow day, more beside another test
-NUM_HOSTS = 2
+NUM_HOSTS = 1  # tests/process/test_away.py has several
+NUM_CPUS = 2  # of each
 NUM_ARENAS = 32
 SETTINGS = {
-    "cluster": f"processes:{NUM_HOSTS}",
+    "cluster": f"processes:{NUM_HOSTS}x{NUM_CPUS}",
     "workers": None,
     "bind": None,
     "no_tls": False,

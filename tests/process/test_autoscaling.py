@@ -141,16 +141,15 @@ def nothing_is_left_behind() -> None:
 
 def test_nodes_come_when_wanted_and_go_when_given_back(growing):
     with driven(Engines("ray", growing.address, growing.token), "1:6") as one:
-        (first,) = one.wait_num(1)
+        (first,) = one.wait_cpus(1)
         (node,) = growing.nodes()
         one.order(f"want {CPUS + 1}")
-        one.wait_num(CPUS + 1)
+        one.wait_cpus(CPUS + 1)
         (newer,) = growing.nodes() - {node}
         # Where it would keep a node from going.
         assert raylet_of_run_actor() == growing.head
         one.order("want 1")
-        for _ in range(CPUS):
-            one.wait_given_back()
+        one.wait_cpus(1)
         wait_until_gone(frozenset({newer}), TIMEOUT_S)
         end_s = time.monotonic() + TIMEOUT_S
         while late := growing.nodes() - {node}:  # asked for while the newer one was on its way

@@ -240,14 +240,15 @@ def test_no_second_worker_is_asked_where_none_shall_be(plain, tmp_path, kind):
 
 
 @pytest.mark.full
-def test_there_are_as_many_hosts_as_the_loop_needs(plain, tmp_path):
+@pytest.mark.parametrize("cluster", ["processes:8", "processes:2x4"])
+def test_there_are_as_many_workers_as_the_loop_needs(plain, tmp_path, cluster):
     """More at once for a loop that waits, fewer after a while for one that does not."""
-    flags = ["--workers=1:4", "--price-worker=36", "--price-trainer=3.6", "--cluster=processes:8"]
+    flags = ["--workers=1:4", "--price-worker=36", "--price-trainer=3.6", f"--cluster={cluster}"]
     with trainer(tmp_path, under_stoker(*flags, quiet=False)) as one:
         one.open(SIZED, num_hosts=1)
         assert len(hosts(one.running)) == 1
         one.order(f"pace {SIZED} 4 1")
-        assert len(hosts(one.running)) == 4
+        assert len(hosts(one.running)) == (1 if "x" in cluster else 4)
         one.order(f"pace {SIZED} 3 200")
         assert one.order(f"rest {SIZED}") == plain[SIZED]
         *_, num_lost, _, _ = one.order(f"state {SIZED}").split()
