@@ -63,11 +63,14 @@ def beyond(words: Sequence[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def fleet(num_hosts: int, *, has_codec: bool = True, cpus: str = "") -> Iterator[Fleet]:
-    """Hosts behind the link, for the loaders of this process. cpus: as taskset takes them."""
+def fleet(
+    num_hosts: int, *, num_each: int = 1, has_codec: bool = True, cpus: str = ""
+) -> Iterator[Fleet]:
+    """Hosts behind the link, for the loaders of this process. num_each: workers of each; cpus: as
+    taskset takes them."""
     what = ("-m", "stoker.remote.host.host") if has_codec else ("-c", RAW_HOST)
     words = [*(("taskset", "-c", cpus) if cpus else ()), sys.executable, *what]
-    settings = Settings(cluster=f"processes:{num_hosts}", bind=HERE, quiet=True)
+    settings = Settings(cluster=f"processes:{num_hosts}x{num_each}", bind=HERE, quiet=True)
     more = {"versions": versions(), "script": None, "host": beyond(words)}
     made = Fleet(settings._asdict() | more, lambda text: print(text, file=sys.stderr))
     try:
@@ -95,9 +98,9 @@ def stoker_with(made: Fleet, *, has_local_share: bool = False) -> Iterator[None]
         run.fleet, helpers.local_slots = before
 
 
-def wait_away(iterator: object, num_hosts: int) -> None:
+def wait_away(iterator: object, num_cpus: int) -> None:
     """Until the hosts have the loader's job, and its chains go there."""
     driver = iterator._driver  # type: ignore[attr-defined]
     away = driver._helpers.away
-    driver._helpers._fleet.wait(lambda: away.capacity == num_hosts, Deadline(PATIENCE_S))
+    driver._helpers._fleet.wait(lambda: away.capacity == num_cpus, Deadline(PATIENCE_S))
     driver._hear_helpers()

@@ -58,8 +58,11 @@ def node(core: int, words: list[str], env: dict[str, str]) -> subprocess.Popen[s
 
 
 @contextlib.contextmanager
-def ray_of_two(here: int, elsewhere: int) -> Iterator[tuple[str, dict[str, str]]]:
-    """Address, and the environment of who uses it. All of it is gone at the end."""
+def ray_of_two(
+    here: int, elsewhere: int, num_cpus: int = 1
+) -> Iterator[tuple[str, dict[str, str], list[int]]]:
+    """Address, the environment of who uses it, and the pids that are the worker's node. All of it is
+    gone at the end."""
     with tempfile.TemporaryDirectory(prefix="sj", ignore_cleanup_errors=True) as home:
         port = free_port()
         keep = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
@@ -75,9 +78,13 @@ def ray_of_two(here: int, elsewhere: int) -> Iterator[tuple[str, dict[str, str]]
         try:
             nodes.append(node(here, ["head"], env | {"NODE_IP": HEAD}))
             join = ["join", f"{HEAD}:{port}"]
-            nodes.append(node(elsewhere, join, env | {"NODE_IP": WORKER, "CPUS": "1"}))
+            nodes.append(node(elsewhere, join, env | {"NODE_IP": WORKER, "CPUS": str(num_cpus)}))
             token = f"{home}/.ray/auth_token"
-            yield join[1], keep | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": token}
+            yield (
+                join[1],
+                keep | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": token},
+                [nodes[1].pid],
+            )
         finally:
             of_ray = [pid for process in nodes for pid in descendants(process.pid)]
             for process in reversed(nodes):
@@ -121,7 +128,7 @@ def main() -> None:
     flags = parser.parse_args()
     photo_folder()
     here, elsewhere, *_ = sorted(os.sched_getaffinity(0))
-    with ray_of_two(here, elsewhere) as (address, env):
+    with ray_of_two(here, elsewhere) as (address, env, _):
         lines = [run_once(here, address, env) for _ in range(flags.rounds + 1)]
     medians = {key: statistics.median(line[key] for line in lines[1:]) for key in lines[0]}
     print_line({**medians, "uncounted_away_s": lines[0]["away_s"]})

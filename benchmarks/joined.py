@@ -1,7 +1,7 @@
 """When a training loop gets its first batch, and its first one that another machine made.
 
 The photographs of images.py. `--started` is the wall clock (seconds since 1970) at which the caller
-started the command. Prints first_s, and away_s: a worker here is the training process's grandchild.
+started the command. Prints first_s, and away_s: a worker here is of the training process's process group.
 A plain script: it runs the same under python, where it never gets the second, and under stoker.
 """
 
@@ -13,7 +13,6 @@ import torch
 from images import Photos
 from one_side import print_line
 from photos import photo_folder
-from processes import parent
 from torch.utils.data import DataLoader
 
 BATCH_SIZE = 32
@@ -21,10 +20,10 @@ MAX_BATCHES = 2000  # half a minute and more
 
 
 class Marked(Photos):
-    """With each sample, who made it."""
+    """With each sample, the process group of its maker."""
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int, int]:
-        return *super().__getitem__(index), parent(os.getppid())
+        return *super().__getitem__(index), os.getpgrp()
 
 
 def main() -> None:
@@ -38,7 +37,7 @@ def main() -> None:
     for number, (_, _, makers) in enumerate(loader):
         now_s = time.time() - flags.started
         first_s = first_s or now_s
-        if makers[0] != os.getpid():
+        if makers[0] != os.getpgrp():
             away_s = now_s
         if away_s or number > MAX_BATCHES:
             break

@@ -31,5 +31,14 @@ def cpu_s_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def pss_nbytes(pid: int) -> int:
+    """Memory of a process, its shared pages divided by those who map them; 0 if it is gone."""
+    try:
+        told = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    return next(int(line.split()[1]) << 10 for line in told.splitlines() if line.startswith("Pss:"))
+
+
 def cpu_s_of_all(pids: Iterable[int]) -> float:
     return sum(cpu_s_of(pid) for pid in pids)

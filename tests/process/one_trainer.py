@@ -17,6 +17,7 @@ from typing import Any
 
 from torch.utils.data import Dataset, _DatasetKind, default_collate
 
+from stoker.remote.engines.hosts import num_hosts
 from stoker.remote.engines.processes import start_host
 from stoker.remote.net import control
 from stoker.remote.net.auth import Pass, admit, make_token
@@ -37,19 +38,17 @@ PATIENCE_S = 60.0
 
 @dataclass(eq=False)
 class Host:
-    """What the test knows of a host. said: its words, but for what is counted elsewhere."""
+    """What the test knows of a host. process: that was started for its machine; pid: of its own;
+    said: its words, but for what is counted elsewhere."""
 
     process: "subprocess.Popen[bytes] | Forked"
+    pid: int
     link: Link
     node: str
     said: list[tuple[int, int, bytes]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)  # digests of parts
     num_beats: int = 0
     is_gone: bool = False
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
 
     def words(self, kind: int, lane: int) -> list[bytes]:
         return [head for word, at, head in self.said if (word, at) == (kind, lane)]
@@ -128,13 +127,16 @@ class OneTrainer:
         self.at_each_turn: Callable[[], object] = lambda: None
         self._spoke_s = 0.0
 
-    def start_hosts(self, num: int, node: str = "a node", code: str = RUN) -> list[Host]:
+    def start_hosts(
+        self, num: int, node: str = "a node", code: str = RUN, num_cpus: int = 1
+    ) -> list[Host]:
+        """Start the hosts of so many machines. num_cpus: of each, which decides how many it has."""
         seed = os.environ.get("PYTHONHASHSEED")
         way = {**self.way._asdict(), "token": self.token.hex(), "hash_seed": seed, "node": node}
-        words = {**way, "is_bound": True}
+        words = {**way, "is_bound": True, "num_cpus": num_cpus}
         started = [self._start_host({**words, "name": str(k)}, code) for k in range(num)]
-        hosts: dict[int, Host] = {}
-        while len(hosts) < num:
+        hosts: dict[str, Host] = {}
+        while len(hosts) < num * num_hosts(num_cpus):
             self.turn()
             if not select.select([self.listening], [], [], 0)[0]:
                 continue
@@ -143,13 +145,14 @@ class OneTrainer:
             if self.context is not None:
                 sock = self.context.wrap_socket(sock, server_side=True)
             hello = admit(sock, self.token, lambda hello: "")
-            (process,) = (process for process in started if process.pid == hello["pid"])
-            host = Host(process, Link(sock), node)
-            hosts[host.pid] = host
+            process = started[int(str(hello["name"]).partition(".")[0])]
+            host = hosts[str(hello["name"])] = Host(process, int(hello["pid"]), Link(sock), node)
             self.hosts.append(host)
             for number, job in self.jobs.items():
                 host.link.send(Word.JOB, number, job.manifest)
-        return [hosts[process.pid] for process in started]
+        if hosts:
+            self.hosts[-len(hosts) :] = [hosts[name] for name in sorted(hosts)]  # not as they came
+        return self.hosts[len(self.hosts) - len(hosts) :]
 
     def _start_host(self, way: dict[str, Any], code: str) -> "subprocess.Popen[bytes] | Forked":
         if self.warm is not None:
@@ -239,24 +242,24 @@ class OneTrainer:
             assert host.process.stdin is not None
             with contextlib.suppress(OSError):
                 host.process.stdin.close()
-        for host in self.hosts:  # each takes a moment
+        for process in dict.fromkeys(host.process for host in self.hosts):  # each takes a moment
             try:
-                host.process.wait(PATIENCE_S)
+                process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
-                host.process.kill()
-                host.process.wait()
-            if isinstance(host.process, Forked):
-                host.process.close()
+                process.kill()
+                process.wait()
+            if isinstance(process, Forked):
+                process.close()
         self.listening.close()
 
 
 @contextlib.contextmanager
 def one_trainer(
-    num_hosts: int, is_tls: bool = False, warm: WarmHosts | None = None
+    num: int, is_tls: bool = False, warm: WarmHosts | None = None, num_cpus: int = 1
 ) -> Iterator[OneTrainer]:
     made = OneTrainer(is_tls, warm)
     try:
-        made.start_hosts(num_hosts)
+        made.start_hosts(num, num_cpus=num_cpus)
         yield made
     finally:
         made.close()

@@ -239,6 +239,23 @@ def test_no_second_worker_is_asked_where_none_shall_be(plain, tmp_path, kind):
         assert one.end().returncode == 0
 
 
+def test_a_machine_of_many_cpus_has_hosts_that_end_together(plain, tmp_path):
+    with trainer(tmp_path, under_stoker("--cluster=processes:1x12")) as one:
+        one.open("draws", "nothing", num_hosts=12)
+        one.to_the_middle("draws", "nothing")
+        (leader,) = hosts(one.running)
+        (follower,) = (pid for pid in children(leader) if is_host(pid))
+        kill(follower)
+        assert one.rest("draws", "nothing") == {kind: plain[kind] for kind in ("draws", "nothing")}
+        wait_until_gone(frozenset({leader, follower}), GONE_WITHIN_S)
+        assert one.end().returncode == 0
+
+
+def is_host(pid: int) -> bool:
+    """Whether a child of a host is one too: the others have replaced their stdin."""
+    return os.readlink(f"/proc/{pid}/fd/0") != os.devnull
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("cluster", ["processes:8", "processes:2x4"])
 def test_there_are_as_many_workers_as_the_loop_needs(plain, tmp_path, cluster):

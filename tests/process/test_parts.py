@@ -1,18 +1,21 @@
-"""A job's parts come to a host once and lie in its memory once, however many workers it has."""
+"""A job's parts come to a machine once and lie in its memory once, however many hosts and workers it has."""
 
 import os
 import shutil
+import signal
 import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from stoker.remote.engines.hosts import CPUS_A_HOST, num_hosts
 from stoker.remote.net.link import LOST_S, Word
+from tests.conftest import wait_until_gone
 from tests.process.harness import started, under_stoker
 from tests.process.job_data import Large
+from tests.process.one_trainer import PATIENCE_S, packed
 from tests.process.one_trainer import one_trainer as one_trainer_of
-from tests.process.one_trainer import packed
 from tests.process.warm_hosts import RUN, WarmHosts
 
 LARGE_NBYTES = 500_000_000
@@ -73,25 +76,65 @@ def sent_nbytes(trainer):
     return sum(host.link.num_sent_nbytes for host in trainer.hosts)
 
 
+MANY = 3 * CPUS_A_HOST  # CPUs of a machine with three hosts
+
+
 @pytest.mark.full
-def test_a_host_gets_a_part_once_and_its_workers_share_it(one_trainer, large):
-    with one_trainer(1) as trainer:
-        (host,) = trainer.hosts
-        before = anonymous_nbytes(host.pid)
+@pytest.mark.parametrize("num_cpus", [1, MANY])
+def test_a_machine_gets_a_part_once_and_its_processes_share_it(one_trainer, large, num_cpus):
+    with one_trainer(1, num_cpus=num_cpus) as trainer:
+        assert len(trainer.hosts) == num_hosts(num_cpus)
+        before = max(anonymous_nbytes(host.pid) for host in trainer.hosts)
         trainer.announce(0, large)
         trainer.until_ready(0)
         assert sorted(trainer.asked) == sorted(large.parts)
         assert sent_nbytes(trainer) < large.nbytes + FEW_NBYTES
-        for lane in (1, 2, 3):
-            host.start(lane, 0, lane % 2)
-            host.task(lane, [1, 2, 3])
-        trainer.until(lambda: all(host.answers(lane) for lane in (1, 2, 3)))
-        (job,) = children(host.pid)
-        workers = children(job)
-        assert len(workers) == 3
-        assert sum(map(parts_pss_nbytes, (job, *workers))) < 1.02 * large.nbytes
-        assert anonymous_nbytes(host.pid) - before < 32 << 20
-        assert all(anonymous_nbytes(pid) - before < 64 << 20 for pid in (job, *workers))
+        for host in trainer.hosts:
+            for lane in (1, 2):
+                host.start(lane, 0, lane % 2)
+                host.task(lane, [1, 2, 3])
+        trainer.until(lambda: all(host.answers(lane) for host in trainer.hosts for lane in (1, 2)))
+        followers = {host.pid for host in trainer.hosts[1:]}
+        jobs = [pid for host in trainer.hosts for pid in children(host.pid) if pid not in followers]
+        workers = [pid for job in jobs for pid in children(job)]
+        assert (len(jobs), len(workers)) == (len(trainer.hosts), 2 * len(trainer.hosts))
+        assert sum(map(parts_pss_nbytes, (*jobs, *workers))) < 1.02 * large.nbytes
+        for host in trainer.hosts:
+            assert anonymous_nbytes(host.pid) - before < 32 << 20
+        assert all(anonymous_nbytes(pid) - before < 64 << 20 for pid in (*jobs, *workers))
+
+
+@pytest.mark.parametrize("victim", ["leader", "follower"])
+@pytest.mark.parametrize("has_parts", [False, True])
+def test_if_one_host_of_a_machine_is_killed_none_of_it_is_left(
+    one_trainer, small, victim, has_parts
+):
+    with one_trainer(1, num_cpus=MANY) as trainer:
+        trainer.gives = lambda host, digest: has_parts
+        trainer.announce(0, small)
+        trainer.until(lambda: trainer.asked)
+        if has_parts:
+            trainer.until_ready(0)
+        os.kill(trainer.hosts[victim == "follower"].pid, signal.SIGKILL)
+        trainer.until(lambda: all(host.is_gone for host in trainer.hosts))
+        wait_until_gone(frozenset(host.pid for host in trainer.hosts), PATIENCE_S)
+        trainer.hosts[0].process.wait(PATIENCE_S)
+
+
+def test_a_part_that_comes_late_comes_to_all_hosts_of_a_machine(one_trainer, small):
+    """The next epoch's job, and one that another host was told of first."""
+    other = packed(Large(SMALL_NBYTES), seed=2)
+    with one_trainer(1, num_cpus=MANY) as trainer:
+        leader, *followers = trainer.hosts
+        trainer.announce(0, small, *followers)
+        trainer.announce(1, other, *followers)
+        trainer.announce(0, small, leader)
+        trainer.until_ready(0)
+        trainer.forget(0)
+        trainer.announce(1, other, leader)
+        trainer.until_ready(1)
+        assert sorted(trainer.asked) == sorted({**small.parts, **other.parts})
+        assert all(host.asked == [] for host in followers)
 
 
 @pytest.mark.full
@@ -194,7 +237,7 @@ HAS_LITTLE = f"from stoker.remote.host import part_store; part_store.available_n
 
 def test_a_job_that_does_not_fit_is_refused_before_it_travels(one_trainer, small):
     with one_trainer(0) as trainer:
-        hosts = trainer.start_hosts(1, code=HAS_LITTLE)
+        hosts = trainer.start_hosts(1, code=HAS_LITTLE, num_cpus=MANY)
         trainer.announce(0, small)
         trainer.until(lambda: all(host.words(Word.CANNOT, 0) for host in hosts))
         (why,) = {why for host in hosts for why in host.words(Word.CANNOT, 0)}

@@ -15,7 +15,10 @@ from stoker.remote.engines.hosts import (
     Bounds,
     Claim,
     cpus_of,
+    cpus_of_host,
+    host_name,
     missing,
+    num_hosts,
     shares,
     to_give_back,
 )
@@ -79,6 +82,16 @@ def test_every_cpu_of_every_node_gets_a_host():
 def test_so_many_as_wanted_whatever_room_there_is():
     assert missing({"a": 1}, {0: "a", 1: None}, 4) == [None, None]
     assert missing({"a": 9}, {0: "a"}, 0) == []
+
+
+@given(st.integers(0, 100), st.integers(0, 100))
+def test_a_machines_cpus_are_its_hosts(num_cpus, num_used):
+    """num_cpus: that it has; num_used: of which this run may use so many."""
+    num_used = min(num_cpus, num_used)
+    names = [host_name("host 7", k) for k in range(num_hosts(num_cpus))]
+    found = [cpus_of_host(name, {"host 7": num_used, "host 77": 3}) for name in names]
+    assert sum(found) == num_used
+    assert sorted(found, reverse=True) == found and max(found) <= 8
 
 
 # -- several runs ------------------------------------------------------------------------------------

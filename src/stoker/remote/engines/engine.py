@@ -26,7 +26,8 @@ class Settings(TypedDict, total=False):
 
 class Way(TypedDict, total=False):
     """Tells a host the way to the trainer, and who it is. token: hex digits; ships_code: its
-    working folder is a copy of the script's; is_bound: it ends with whoever starts it."""
+    working folder is a copy of the script's; is_bound: it ends with whoever starts it; num_cpus: that
+    its machine has, of which it may be told to use fewer."""
 
     address: Required[str]
     port: Required[int]
@@ -37,6 +38,7 @@ class Way(TypedDict, total=False):
     node: str
     ships_code: bool
     is_bound: bool
+    num_cpus: int
 
 
 Resize = Callable[[str, int], None]
@@ -65,7 +67,7 @@ class Engine(Protocol):
         It is told by the end of its stdin: then it leaves with code 0, or is killed. Its code is
         UNREACHABLE (hosts.py) if nothing answers at `way`.
         tell: called with what the user should know, one line each;
-        resize: called before a host is started and whenever it has another number of CPUs; with 0
+        resize: called before a host is started and whenever it is to have another number of CPUs; with 0
         just before it is ended because fewer are wanted: no other host is given that name.
         Both are called by the thread that runs.
         Several runs share a cluster's CPUs: none keeps more than its share while another has less

@@ -110,7 +110,13 @@ class Processes:
 
     def _start_one(self, way: Way, number: int) -> "subprocess.Popen[bytes]":
         node = os.uname().nodename
-        told: Way = {**way, "name": _name(number), "node": node, "is_bound": True}
+        told: Way = {
+            **way,
+            "name": _name(number),
+            "node": node,
+            "is_bound": True,
+            "num_cpus": self._num_each,
+        }
         process = start_host(told, self._host)
         try:
             fd = os.pidfd_open(process.pid)

@@ -366,7 +366,8 @@ class RayEngine:
                 resize(host.name, num_cpus)
             if host.actor is None and host.due_s <= now_s():
                 actor = HostActor.options(**_on(node)).remote()  # type: ignore[attr-defined]
-                told = {**way, "name": host.name, "ships_code": self._ships_code}
+                told: Way = {**way, "name": host.name, "num_cpus": nodes.cpus[node]}
+                told["ships_code"] = self._ships_code
                 host.begun, host.kept = actor.begin.remote(), actor.keep.remote(told, self._host)
                 host.actor, host.started_s = actor, now_s()
 

@@ -2,18 +2,21 @@
 
     python -m stoker.remote.host.host          its Pass, and who it is, come on stdin as JSON
 
+On a machine of more CPUs it forks further hosts, each for eight of them: see siblings.py.
+
 Promise: it keeps nothing. If the trainer is gone or silent, or the engine that started it is gone,
 its workers are killed and it ends, within LOST_S and the template's grace.
 Owner: the one thread of the process.
 """
 
 import contextlib
-import functools
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -22,11 +25,12 @@ from stoker.local.forks import die_with_parent
 from stoker.local.sizing import machine_nbytes
 from stoker.local.template import reap
 from stoker.poll_loop import PollLoop
-from stoker.remote.engines.hosts import UNREACHABLE
+from stoker.remote.engines.hosts import UNREACHABLE, host_name, num_hosts
 from stoker.remote.host.job_process import JobProcess, is_stopped, kill
 from stoker.remote.host.part_store import Needs, PartStore
+from stoker.remote.host.siblings import Follower, Leader, fork_followers
 from stoker.remote.net import control
-from stoker.remote.net.auth import Pass, dial, versions
+from stoker.remote.net.auth import Hello, Pass, dial, versions
 from stoker.remote.net.link import BEAT_S, LOST_S, Link, Message, Word
 from stoker.remote.net.printed import Flow
 from stoker.remote.net.relay import HostRelay
@@ -71,6 +75,7 @@ class Host:
         node: str,
         arena_nbytes: int,
         encoder: Encoder | None,
+        make_parts: Callable[[Needs, PollLoop], PartStore],
     ) -> None:
         self._link = link
         self._arena_nbytes = arena_nbytes
@@ -86,12 +91,13 @@ class Host:
         self._has_unread = False
         self._printed: dict[int, tuple[int, int]] = {}  # pipes: of which job, and where they lead
         self._flow = Flow(self._tell_printed, node)
-        self._parts = PartStore(Needs(self._ask, self._begin, self._refuse))
+        self._parts = make_parts(Needs(self._ask, self._begin, self._refuse), self._loop)
         os.register_at_fork(after_in_child=self._abandon)
 
     def _abandon(self) -> None:
         """Close the host's sockets in a job process: the trainer must see the host's own end."""
         self._link.close()
+        self._parts.abandon()
         for worker in self._workers.values():
             worker.relay.channel.close()
         for fd in self._printed:
@@ -215,11 +221,9 @@ class Host:
         for fd, where in job_process.printed_fds.items():
             os.set_blocking(fd, False)
             self._printed[fd] = number, where
-            self._loop.add(fd, functools.partial(self._hear_printed, fd))
-        self._loop.add(job_process.fileno(), functools.partial(self._told, number))
-        self._loop.add(
-            job_process.template.fileno(), functools.partial(self._hear_template, number)
-        )
+            self._loop.add(fd, partial(self._hear_printed, fd))
+        self._loop.add(job_process.fileno(), partial(self._told, number))
+        self._loop.add(job_process.template.fileno(), partial(self._hear_template, number))
 
     def _hear_printed(self, fd: int) -> None:
         """Forward what a job's processes have printed so far: no more than the pipe holds."""
@@ -279,7 +283,7 @@ class Host:
         encoder = self._encoder if self._may_code else None
         relay = HostRelay(number, channel, arena, self._link, encoder)
         worker = self._workers[number] = _Worker(relay, begin.job, marks)
-        self._loop.add(channel.fileno(), functools.partial(self._pump, worker))
+        self._loop.add(channel.fileno(), partial(self._pump, worker))
 
     def _tell_end(self, number: int, pid: int, code: int, begun: int) -> None:
         self._say(Word.ENDED, number, control.encode(control.Exited(pid, code, begun)))
@@ -328,21 +332,33 @@ def run() -> int:
         die_with_parent()
     way = Pass(said["address"], said["port"], bytes.fromhex(said["token"]), said["certificate"])
     torch.set_num_threads(1)
-    hello = {
-        "name": said["name"],
-        "node": said["node"],
-        "pid": os.getpid(),
-        **versions(of_all=True),
-    }
-    encoder = None
-    if not way.address.startswith("127."):  # no codec is as fast as loopback
+    if has_codec := not way.address.startswith("127."):  # no codec is as fast as loopback
         warm()  # before anybody waits: the first process of a machine compiles for seconds
-        encoder = Encoder()
+
+    def follow(number: int, leader: socket.socket) -> int:
+        die_with_parent()
+        name = host_name(said["name"], number)
+        return _serve(way, name, said["node"], has_codec, partial(Follower, leader=leader))
+
+    followers = fork_followers(num_hosts(said.get("num_cpus", 1)) - 1, follow)
+    lead = partial(Leader, followers=followers)
+    return _serve(way, said["name"], said["node"], has_codec, lead)
+
+
+def _serve(
+    way: Pass,
+    name: str,
+    node: str,
+    has_codec: bool,
+    make_parts: Callable[[Needs, PollLoop], PartStore],
+) -> int:
+    hello: Hello = {"name": name, "node": node, "pid": os.getpid(), **versions(of_all=True)}
     try:
         link = Link(dial(way, hello, DIAL_S))
     except OSError:
         return UNREACHABLE  # it has ended meanwhile, or cannot be reached from here
-    host = Host(link, said["node"], min(machine_nbytes(), ARENA_NBYTES), encoder)
+    encoder = Encoder() if has_codec else None
+    host = Host(link, node, min(machine_nbytes(), ARENA_NBYTES), encoder, make_parts)
     link.room = host.room
     return host.serve(sys.stdin.fileno())
 

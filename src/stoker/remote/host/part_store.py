@@ -32,8 +32,10 @@ class Needs(NamedTuple):
 class PartStore:
     """The jobs that the trainer has announced, and the parts of them that are here."""
 
-    def __init__(self, needs: Needs) -> None:
+    def __init__(self, needs: Needs, num_hosts: int = 1) -> None:
+        """num_hosts: of the machine, which unpack the job each."""
         self._needs = needs
+        self._num_hosts = num_hosts
         self._jobs: dict[int, Manifest] = {}
         self._begun: set[int] = set()
         self._refused: set[int] = set()
@@ -68,6 +70,9 @@ class PartStore:
         digests = [part.digest for part in self._jobs[number].parts]
         return [next(b for b in self._held if digest in b).map(digest) for digest in digests]
 
+    def abandon(self) -> None:
+        """Close sockets in a forked child."""
+
     def close(self) -> None:
         """Close all bundles in a forked child that has its pieces, so that it keeps none alive."""
         for bundle in self._held:
@@ -87,7 +92,10 @@ class PartStore:
         missing = self._missing(number)
         if missing:
             self._ask(number, missing)
-            return
+        else:
+            self._begin(number)
+
+    def _begin(self, number: int) -> None:
         self._begun.add(number)
         self._use(number)
         self._needs.begin(number)
@@ -119,8 +127,8 @@ class PartStore:
         self._needs.ask(number, wanted)
 
     def _why_too_large(self, number: int, nbytes: int) -> str:
-        """Say why a job is too large; empty if not. Its stream becomes objects as well."""
-        needed = nbytes + self._jobs[number].parts[0].nbytes
+        """Say why a job is too large; empty if not. Its stream becomes objects at every host."""
+        needed = nbytes + self._jobs[number].parts[0].nbytes * self._num_hosts
         if needed > JOB_FRAC * available_nbytes():
             self._let_go(0)
         free = available_nbytes()
@@ -149,7 +157,7 @@ class PartStore:
         coming.took(digest)
         if coming.is_whole:
             self._coming.remove(coming)
-            self._held.append(coming.finish())
+            self._held.append(coming.seal())
             for number in [number for number in self._jobs if not self._missing(number)]:
                 self._seek(number)
 

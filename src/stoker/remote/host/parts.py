@@ -1,19 +1,25 @@
-"""Holds parts of jobs in unnamed files, which a job's process maps as its own.
+"""Holds parts of jobs in the memory of one machine, in unnamed files that its hosts share.
 
-    part | part | ...        each from a page's beginning
+    part | part | ... | table | nbytes of the table        each part from a page's beginning
 
-Promise: a process that writes to a mapped part gets pages of its own there. Memory is free again
+Promise: a bundle is whole, and sealed before another process sees it, so that it cannot be changed
+any more. A process that writes to a mapped part gets pages of its own there. Memory is free again
 when the last process has closed it, or has ended in any way.
 """
 
 import ctypes
+import fcntl
+import json
 import mmap
 import os
+import struct
 from collections.abc import Iterable
 
 from stoker.remote.net.ship import Part
 
 PAGE = mmap.PAGESIZE
+SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+_LENGTH = struct.Struct("<Q")
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Linux; named in mmap from Python 3.13 on
 _FAILED = ctypes.c_void_p(-1).value
 
@@ -43,12 +49,19 @@ def _view(address: int, nbytes: int) -> memoryview:
 
 
 class Bundle:
-    """A file of parts that have come. fd: is owned from now on; places: start and nbytes of each."""
+    """A sealed file of parts that have come. fd: is owned from now on.
 
-    def __init__(self, fd: int, places: dict[str, tuple[int, int]]) -> None:
+    Raises ValueError if that is not a bundle, or one that could still be changed.
+    """
+
+    def __init__(self, fd: int) -> None:
         self.fd = fd
-        self._places = places
-        self.nbytes = sum(nbytes for _, nbytes in places.values())
+        try:
+            self._places = _read_table(fd)
+        except (ValueError, OSError, struct.error):
+            os.close(fd)
+            raise ValueError("not a sealed bundle") from None
+        self.nbytes = sum(nbytes for _, nbytes in self._places.values())
 
     def __contains__(self, digest: str) -> bool:
         return digest in self._places
@@ -69,6 +82,22 @@ class Bundle:
         os.close(self.fd)
 
 
+def _read_table(fd: int) -> dict[str, tuple[int, int]]:
+    """Read start and nbytes of each part. Raises ValueError, OSError, struct.error."""
+    if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & SEALS != SEALS:
+        raise ValueError
+    end = os.fstat(fd).st_size - _LENGTH.size
+    (nbytes,) = _LENGTH.unpack(os.pread(fd, _LENGTH.size, end))
+    if not 0 < nbytes <= end:
+        raise ValueError
+    places = {}
+    for digest, part_nbytes, start in json.loads(os.pread(fd, nbytes, end - nbytes)):
+        if part_nbytes <= 0 or start < 0 or start % PAGE or start + part_nbytes > end - nbytes:
+            raise ValueError
+        places[str(digest)] = int(start), int(part_nbytes)
+    return places
+
+
 class Coming:
     """A bundle that is being received, asked for under a job's number. Raises OSError."""
 
@@ -81,14 +110,15 @@ class Coming:
             end += -(-part.nbytes // PAGE) * PAGE
         self._missing = set(self._places)
         self._end = end
-        self._fd = os.memfd_create("stoker-parts", os.MFD_CLOEXEC)
+        self._fd = os.memfd_create("stoker-parts", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(self._fd, end)
             self._address = _map(self._fd, end, mmap.MAP_SHARED)
         except OSError:
             os.close(self._fd)
             raise
-        # A process that is forked meanwhile would hold a mapping by which it can be written to.
+        # A process that is forked meanwhile would hold a mapping by which the bundle can be
+        # written to, and it could not be sealed.
         _libc.madvise(self._address, end, mmap.MADV_DONTFORK)
 
     def __contains__(self, digest: str) -> bool:
@@ -106,10 +136,13 @@ class Coming:
     def took(self, digest: str) -> None:
         self._missing.discard(digest)
 
-    def finish(self) -> Bundle:
-        """Return a bundle that is whole, and of which no view is left."""
+    def seal(self) -> Bundle:
+        """Seal a bundle that is whole, and of which no view is left."""
+        table = json.dumps([[d, nbytes, start] for d, (start, nbytes) in self._places.items()])
         _libc.munmap(self._address, self._end)
-        return Bundle(self._fd, self._places)
+        os.pwrite(self._fd, table.encode() + _LENGTH.pack(len(table.encode())), self._end)
+        fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, SEALS)
+        return Bundle(self._fd)
 
     def drop(self) -> None:
         _libc.munmap(self._address, self._end)

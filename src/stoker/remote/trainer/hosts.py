@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from stoker.clock import now_s
 from stoker.poll_loop import PollLoop
+from stoker.remote.engines.hosts import cpus_of_host
 from stoker.remote.net import control
 from stoker.remote.net.control import Cause
 from stoker.remote.net.link import LOST_S, Link, Message, Word
@@ -83,7 +84,7 @@ class Hosts:
         self._workers: dict[int, _Worker] = {}
         self._arenas: dict[int, Arena] = {}
         self._next_lane = 0
-        self._num_cpus: dict[str, int] = {}  # by name of a host, as the engine told last
+        self._num_cpus: dict[str, int] = {}  # by machine, as the engine named it and told last
         self._decodes = False  # the decoders are loaded
 
     @property
@@ -122,7 +123,7 @@ class Hosts:
 
     def welcome(self, sock: socket.socket, name: str, node: str) -> None:
         link = Link(sock)
-        host = _Host(link, name, node, now_s(), num_cpus=self._num_cpus.get(name, 1))
+        host = _Host(link, name, node, now_s(), num_cpus=cpus_of_host(name, self._num_cpus))
         link.room = lambda message: self._room(host, message)
         self._hosts[link.fileno()] = host
         self._loop.add(link.fileno(), lambda: self._hear_host(host))
@@ -200,16 +201,18 @@ class Hosts:
         why = f"{host.node}: {why}"
         self._say(control.Left(host.name, now_s(), why, is_lost=host.num_cpus > 0))
 
-    def resize(self, name: str, num_cpus: int) -> None:
-        """Set how many workers of each job a host may have; 0: the engine ends it just now."""
-        self._num_cpus[name] = num_cpus  # it may be at the door; no other has its name
-        for host in [host for host in self._hosts.values() if host.name == name]:
-            is_smaller, host.num_cpus = num_cpus < host.num_cpus, num_cpus
-            self._say(control.Joined(name, now_s(), num_cpus, is_new=False))
+    def resize(self, machine: str, num_cpus: int) -> None:
+        """Set how many workers of each job a machine may have; 0: the engine ends its hosts now."""
+        self._num_cpus[machine] = num_cpus  # they may be at the door; no other has its name
+        for host in tuple(self._hosts.values()):
+            before, host.num_cpus = host.num_cpus, cpus_of_host(host.name, self._num_cpus)
+            if host.num_cpus == before:
+                continue
+            self._say(control.Joined(host.name, now_s(), host.num_cpus, is_new=False))
             for job in self._jobs.values():
                 if host in job.ready:
                     self._tell_capacity(job)
-            if is_smaller and num_cpus:  # of none, all end with their host
+            if host.num_cpus < before and num_cpus:  # of none, all end with their host
                 self._end_surplus(host)
 
     def _end_surplus(self, host: _Host) -> None:

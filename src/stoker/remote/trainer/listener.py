@@ -125,7 +125,7 @@ class Listener:
             if isinstance(sock, ssl.SSLSocket):
                 sock.do_handshake()
             hello = admit(sock, self._token, self._why_refused)
-            name, node = str(str(hello["name"])), str(str(hello["node"]))
+            name, node = str(hello["name"]), str(hello["node"])
         except Exception as error:  # whatever a stranger does, its place is free again
             why = str(error) if isinstance(error, Stranger) else ""
             self._post(lambda: self._turned_away(sock, why))
