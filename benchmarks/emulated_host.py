@@ -22,6 +22,7 @@ from stoker.remote.net.relay import _NUM_PARTS, _PART, RAW
 from stoker.wire.channel import ConnectionLost
 from stoker.wire.frame import HEADER, Kind, pack, unpack
 from stoker.wire.marks import NOTHING
+from stoker.wire.sections import Section, pack_section
 
 
 class Emulated:
@@ -49,8 +50,8 @@ class Emulated:
             case Word.FRAME if lane in self.tasks:
                 header = unpack(message.head, 0)
                 if header.kind == Kind.BEGIN:
-                    greeting = pickle.dumps((b"", False))
-                    head = pack(Kind.READY, extra_nbytes=len(greeting)) + greeting
+                    started = pack_section(Section.STARTED, pickle.dumps((b"", False)))
+                    head = pack(Kind.READY, extra_nbytes=len(started)) + started
                     self.link.send(Word.FRAME, lane, _NUM_PARTS.pack(0) + head)
                 elif header.kind == Kind.TASK:
                     self.tasks[lane].append((header.task_id, header.chain, header.flags & 2))

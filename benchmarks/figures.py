@@ -371,6 +371,21 @@ JOIN = Case(
 )  # fmt: skip
 
 
+MACHINE_MEMORY = Case(
+    script="machine_memory.py",
+    is_alone=True,
+    checks=(above("per_cpu_mib", 60, " MiB", "a CPU, beyond an idle node"),),
+)
+
+
+RELAY = Case(
+    script="relay.py",
+    quick_flags=("--batches", "20"),
+    is_alone=True,
+    checks=(alone(8, "keeps_up_with_coded", "", "workers that one host keeps up with"),),
+)
+
+
 # Of one side only, and with minutes to wait.
 
 BARE_INSTALL = Case(
@@ -553,6 +568,16 @@ FIGURES = {
             name="join",
             work="stoker run --cluster ADDRESS, Ray being up: start to the first batch",
             cases=(JOIN,),
+        ),
+        Figure(
+            name="machine-memory",
+            work="a worker machine of 16 CPUs, one run with a dataset of 64 MB: all processes there",
+            cases=(MACHINE_MEMORY,),
+        ),
+        Figure(
+            name="relay",
+            work="`images` from a host over TLS: CPU time of its workers by its own",
+            cases=(RELAY,),
         ),
         Figure(
             name="all-reduce",

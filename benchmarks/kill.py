@@ -98,7 +98,7 @@ class Loop:
         self.take_in, self.away.take_in = self.away.take_in, self._take_in
 
     def _take_in(self, news: object) -> None:
-        if isinstance(news, Capacity) and news.capacity > self.away.capacity:
+        if isinstance(news, Capacity) and sum(news.cpus.values()) > self.away.capacity:
             self.ready_s.append(time.monotonic())
         self.take_in(news)
 

@@ -253,7 +253,7 @@ def test_a_machine_of_many_cpus_has_hosts_that_end_together(plain, tmp_path):
 
 def is_host(pid: int) -> bool:
     """Whether a child of a host is one too: the others have replaced their stdin."""
-    return os.readlink(f"/proc/{pid}/fd/0") != os.devnull
+    return str(Path(f"/proc/{pid}/fd/0").readlink()) != os.devnull
 
 
 @pytest.mark.full
