@@ -9,7 +9,7 @@ cost 15 ms of the 60 that `stoker run` may cost.
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from stoker.errors import ConfigError
 
@@ -117,47 +117,13 @@ def _path(text: str) -> str:
     return os.path.abspath(text)
 
 
-class Settings(NamedTuple):
-    """The settings of a run. Field x is flag --x, variable STOKER_X, key x.
-
-    Meanings, units and checks stand in SETTINGS.
-    """
-
-    chains: str = "script"
-    cluster: str | None = None
-    workers: int | Span | None = None
-    memory: int | None = None
-    report_json: str | None = None
-    hash_batches: bool = False
-    quiet: bool = False
-    off: bool = False
-    bind: str | None = None
-    no_tls: bool = False
-    allow_mismatch: bool = False
-    no_hedge: bool = False
-    send_env: str | None = None
-    price_worker: float | None = None
-    price_trainer: float | None = None
-    gradients: str | None = None
-    gradient_codes: str | None = None
-    progress: str = "auto"
-
-    def to_env(self) -> dict[str, str]:
-        """Return the STOKER_* variables that `from_env` turns back into these settings."""
-        return {
-            setting.variable: _text(getattr(self, setting.name))
-            for setting in SETTINGS
-            if getattr(self, setting.name) != setting.default
-        }
-
-
 class Setting(NamedTuple):
     """The declaration of one setting. metavar: what the value looks like; empty for a switch."""
 
-    name: str
     parse: Callable[[str], Any]
     metavar: str
     meaning: str
+    name: str = ""
 
     @property
     def flag(self) -> str:
@@ -172,94 +138,186 @@ class Setting(NamedTuple):
         return Settings._field_defaults[self.name]
 
 
-SETTINGS = (
-    Setting(
-        "chains", _chains, "script|auto|N",
-        "worker seeds to reproduce: the script's num_workers, max(script's, slots), "
-        "or as if num_workers were N",
-    ),
-    Setting(
-        "cluster", _cluster, "ADDRESS",
-        "a Ray cluster whose CPUs make batches too: auto, HOST:PORT or ray://HOST:PORT; "
-        "processes:N is N processes of this machine, to try it, processes:NxM are N with M workers each",
-    ),
-    Setting(
-        "workers", _workers, "N|MIN:MAX",
-        "slots (processes) that `--chains auto`, and batches that draw nothing random, "
-        "may spread over; default: the cores this process may use. With --cluster: workers to "
-        "ask it for; default: its CPUs, but those of this machine",
-    ),
-    Setting(
-        "memory", _nbytes, "SIZE",
-        "bytes of batches the script may hold in shared memory before further ones are "
-        "copied to ordinary memory; default: a quarter of the machine's",
-    ),
-    Setting(
-        "report_json", _path, "FILE", "write one JSON object about the run there when it ends"
-    ),
-    Setting("hash_batches", _flag, "", "put a SHA-256 of every delivered batch into the report"),
-    Setting("quiet", _flag, "", "no summary and no progress line"),
-    Setting("off", _flag, "", "leave every loader to torch; only count, time and hash"),
-    Setting(
-        "bind", str, "ADDRESS",
-        "where workers of a cluster dial this process; default: the interface that reaches it",
-    ),
-    Setting(
-        "no_tls", _flag, "",
-        "send batches unencrypted, for networks that are trusted; on loopback they always are",
-    ),
-    Setting(
-        "allow_mismatch", _flag, "",
-        "use workers whose Python, torch, NumPy or stoker is another version",
-    ),
-    Setting(
-        "no_hedge", _flag, "",
-        "never ask a second worker for a batch that is late: with --cluster dataset code may "
-        "else run twice for one batch",
-    ),
-    Setting(
-        "send_env", str, "NAME,...",
-        "environment variables that travel to the workers of a cluster although they look like "
-        "secrets, as AWS_SECRET_ACCESS_KEY",
-    ),
-    Setting(
-        "price_worker", _price, "PRICE",
-        "of one CPU of the cluster for an hour, in any currency: the summary tells what the "
-        "workers cost",
-    ),
-    Setting("price_trainer", _price, "PRICE", "of this machine for an hour"),
-    Setting(
-        "gradients", _gradients, "bf16|8bit|4bit|best[+ef]",
-        "compress what DistributedDataParallel sends, with loss: the fewest bits an element that are "
-        "permitted (best: 4), as far as that is faster; with +ef what a step loses is added to the "
-        "next one's",
-    ),
-    Setting(
-        "gradient_codes", _gradient_codes, "PATTERN=CODE,...",
-        "codes (fp32, bf16, 8bit, 4bit) of parameters whose name matches; default: fp32 for "
-        "biases, norms, embeddings, the output head and what is small",
-    ),
-    Setting(
-        "progress", _progress, "auto|on|off",
-        "a line on the terminal while batches come, never beside a bar of tqdm or rich; auto: nor "
-        "with NO_COLOR, or a package whose bars cannot be seen",
-    ),
-)  # fmt: skip
+# fmt: off
+class Settings(NamedTuple):
+    """The settings of a run, each with its declaration. Field x is flag --x, variable STOKER_X, key x."""
+
+    chains: Annotated[
+        str,
+        Setting(
+            _chains, "script|auto|N",
+            "worker seeds to reproduce: the script's num_workers, max(script's, slots), or as if "
+            "num_workers were N",
+        ),
+    ] = "script"
+    cluster: Annotated[
+        str | None,
+        Setting(
+            _cluster, "ADDRESS",
+            "a Ray cluster whose CPUs make batches too: auto, HOST:PORT or ray://HOST:PORT; "
+            "processes:N is N processes of this machine, to try it, processes:NxM are N with M "
+            "workers each",
+        ),
+    ] = None
+    workers: Annotated[
+        int | Span | None,
+        Setting(
+            _workers, "N|MIN:MAX",
+            "slots (processes) that `--chains auto`, and batches that draw nothing random, may "
+            "spread over; default: the cores this process may use. With --cluster: workers to ask"
+            " it for; default: its CPUs, but those of this machine",
+        ),
+    ] = None
+    memory: Annotated[
+        int | None,
+        Setting(
+            _nbytes, "SIZE",
+            "bytes of batches the script may hold in shared memory before further ones are copied"
+            " to ordinary memory; default: a quarter of the machine's",
+        ),
+    ] = None
+    report_json: Annotated[
+        str | None,
+        Setting(
+            _path, "FILE",
+            "write one JSON object about the run there when it ends",
+        ),
+    ] = None
+    hash_batches: Annotated[
+        bool,
+        Setting(
+            _flag, "",
+            "put a SHA-256 of every delivered batch into the report",
+        ),
+    ] = False
+    quiet: Annotated[
+        bool,
+        Setting(
+            _flag, "",
+            "no summary and no progress line",
+        ),
+    ] = False
+    off: Annotated[
+        bool,
+        Setting(
+            _flag, "",
+            "leave every loader to torch; only count, time and hash",
+        ),
+    ] = False
+    bind: Annotated[
+        str | None,
+        Setting(
+            str, "ADDRESS",
+            "where workers of a cluster dial this process; default: the interface that reaches it",
+        ),
+    ] = None
+    no_tls: Annotated[
+        bool,
+        Setting(
+            _flag, "",
+            "send batches unencrypted, for networks that are trusted; on loopback they always are",
+        ),
+    ] = False
+    allow_mismatch: Annotated[
+        bool,
+        Setting(
+            _flag, "",
+            "use workers whose Python, torch, NumPy or stoker is another version",
+        ),
+    ] = False
+    no_hedge: Annotated[
+        bool,
+        Setting(
+            _flag, "",
+            "never ask a second worker for a batch that is late: with --cluster dataset code may "
+            "else run twice for one batch",
+        ),
+    ] = False
+    send_env: Annotated[
+        str | None,
+        Setting(
+            str, "NAME,...",
+            "environment variables that travel to the workers of a cluster although they look "
+            "like secrets, as AWS_SECRET_ACCESS_KEY",
+        ),
+    ] = None
+    price_worker: Annotated[
+        float | None,
+        Setting(
+            _price, "PRICE",
+            "of one CPU of the cluster for an hour, in any currency: the summary tells what the "
+            "workers cost",
+        ),
+    ] = None
+    price_trainer: Annotated[
+        float | None,
+        Setting(
+            _price, "PRICE",
+            "of this machine for an hour",
+        ),
+    ] = None
+    gradients: Annotated[
+        str | None,
+        Setting(
+            _gradients, "bf16|8bit|4bit|best[+ef]",
+            "compress what DistributedDataParallel sends, with loss: the fewest bits an element "
+            "that are permitted (best: 4), as far as that is faster; with +ef what a step loses "
+            "is added to the next one's",
+        ),
+    ] = None
+    gradient_codes: Annotated[
+        str | None,
+        Setting(
+            _gradient_codes, "PATTERN=CODE,...",
+            "codes (fp32, bf16, 8bit, 4bit) of parameters whose name matches; default: fp32 for "
+            "biases, norms, embeddings, the output head and what is small",
+        ),
+    ] = None
+    progress: Annotated[
+        str,
+        Setting(
+            _progress, "auto|on|off",
+            "a line on the terminal while batches come, never beside a bar of tqdm or rich; auto:"
+            " nor with NO_COLOR, or a package whose bars cannot be seen",
+        ),
+    ] = "auto"
+
+    def to_env(self) -> dict[str, str]:
+        """Return the STOKER_* variables that `from_env` turns back into these settings."""
+        return {
+            setting.variable: _text(getattr(self, setting.name))
+            for setting in SETTINGS
+            if getattr(self, setting.name) != setting.default
+        }
+# fmt: on
+
+SETTINGS: tuple[Setting, ...] = tuple(
+    declared.__metadata__[0]._replace(name=name)
+    for name, declared in Settings.__annotations__.items()
+)
 
 
 def _text(value: object) -> str:
     return "1" if value is True else str(value)
 
 
+class Resolved(NamedTuple):
+    """Settings, and where each that was given comes from, in words: a flag, a variable or a key."""
+
+    settings: Settings
+    origins: dict[str, str]
+
+
 def from_env(environ: Mapping[str, str] = os.environ) -> Settings:
-    return resolve({}, environ, {})
+    return resolve({}, environ, {}).settings
 
 
 def resolve(
     flags: Mapping[str, str], environ: Mapping[str, str], table: Mapping[str, str]
-) -> Settings:
+) -> Resolved:
     """Merge settings by precedence; each value is text. Raises ConfigError on the first bad one."""
     values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
     for setting in SETTINGS:
         for source, key, origin in (
             (flags, setting.name, setting.flag),
@@ -268,8 +326,9 @@ def resolve(
         ):
             if key in source:
                 values[setting.name] = _parsed(setting, source[key], origin)
+                origins[setting.name] = origin
                 break
-    return Settings(**values)
+    return Resolved(Settings(**values), origins)
 
 
 def _parsed(setting: Setting, text: str, origin: str) -> Any:

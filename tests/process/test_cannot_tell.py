@@ -136,7 +136,7 @@ def test_the_report_has_the_published_fields(tmp_path):
     (loader,) = report["loaders"]
     assert loader.keys() >= {
         "place", "offloaded", "reasons", "chains", "num_batches", "num_samples", "wait_s",
-        "wire_nbytes", "raw_nbytes", "batches_sha256", "cache",
+        "wire_nbytes", "raw_nbytes", "batches_sha256",
     }  # fmt: skip
     assert (loader["num_batches"], loader["num_samples"]) == (16, 64)
     assert (loader["chains"], loader["reasons"], loader["batches_sha256"]) == (2, [], [])

@@ -83,7 +83,7 @@ def test_a_hard_script_cannot_tell(script, server, tmp_path):
     settings, _ = split([*flags, f"--report-json={report}", "--", "python"])
     ours = _side(
         server, script, tmp_path,
-        {config.ARMED: "1", **config.resolve(settings, {}, {}).to_env()},
+        {config.ARMED: "1", **config.resolve(settings, {}, {}).settings.to_env()},
     )  # fmt: skip
     text = script.read_text()
     if "# stderr by chance" not in text:

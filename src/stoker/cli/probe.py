@@ -10,6 +10,7 @@ from pathlib import Path
 
 from stoker import config
 from stoker.cli import run, verify
+from stoker.cli.flags import split
 from stoker.cli.watched import say, watched
 from stoker.errors import ConfigError
 from stoker.verify.record import ENOUGH, PROBE, PROBED
@@ -46,7 +47,7 @@ exit codes:
 def main(words: list[str]) -> int:
     """Run the probe and return the exit code: see USAGE, and watched.py."""
     try:
-        flags, command = run.split(words, (LIMIT,), "probe")
+        flags, command = split(words, (LIMIT,), "probe")
         if command is None:
             print(USAGE, end="")
             return MEASURED

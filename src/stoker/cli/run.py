@@ -11,6 +11,7 @@ from os.path import abspath, basename, dirname, isfile, join, realpath
 
 from stoker import __version__, config, speak
 from stoker.cli import reports
+from stoker.cli.flags import split
 from stoker.errors import ClusterUnavailable, ConfigError
 
 WRONG_USE = 2
@@ -25,19 +26,20 @@ _TAKES_VALUE = "WX"  # python's own options that take a value, beside -c and -m
 def main(words: list[str]) -> int:
     """Exec the command; returns an exit code only for --help or an error."""
     try:
-        flags, command = split(words)
+        flags, command = split(words, config.SETTINGS, "run")
         if command is None:
             print(help_text(), end="")
             return 0
-        settings = config.resolve(flags, os.environ, config.from_pyproject(os.getcwd()))
+        table = config.from_pyproject(os.getcwd())
+        settings, origins = config.resolve(flags, os.environ, table)
         command = completed(command)
         check_interpreter(command)
         if settings.report_json is not None:
             reports.make_room(settings.report_json)
         if settings.cluster is not None and not settings.off:
-            check_cluster(settings.cluster)
+            check_cluster(settings.cluster, origins["cluster"])
         if settings.gradients is not None and not settings.off:
-            check_gradients("--gradients")
+            check_gradients(origins["gradients"])
     except ConfigError as error:
         speak.say(str(error))
         return WRONG_USE
@@ -50,41 +52,6 @@ def main(words: list[str]) -> int:
         # Any will do, but all processes of the run must have one: it orders sets of strings.
         environ.setdefault("PYTHONHASHSEED", str(int.from_bytes(os.urandom(4)) or 1))
     return become(command, environ)
-
-
-def split(
-    words: list[str],
-    settings: tuple[config.Setting, ...] = config.SETTINGS,
-    name: str = "run",
-) -> tuple[dict[str, str], list[str] | None]:
-    """Parse the flags (setting name -> text) and the command; None for --help. Raises ConfigError.
-
-    settings: those that the subcommand `name` takes as flags.
-    """
-    flags: dict[str, str] = {}
-    known = {setting.flag: setting for setting in settings}
-    rest = list(words)
-    while rest and rest[0].startswith("-") and rest[0] != "--":
-        word, has_value, value = rest.pop(0).partition("=")
-        if word in ("--help", "-h"):
-            return {}, None
-        if word not in known:
-            raise ConfigError(
-                f"unknown flag {word!r} before the command; stoker {name} --help lists the flags, "
-                "the command's own go after --"
-            )
-        if known[word].metavar and not has_value:
-            if not rest or rest[0] == "--":
-                raise ConfigError(f"{word} needs a value: {known[word].metavar}")
-            value = rest.pop(0)
-        if known[word].metavar and not value:
-            raise ConfigError(f"{word} needs a value: {known[word].metavar}; it is empty")
-        flags[known[word].name] = value or "1"
-    if rest[:1] == ["--"]:
-        rest = rest[1:]
-    if not rest:
-        raise ConfigError(f"no command given; write: stoker {name} [flags] -- python train.py")
-    return flags, rest
 
 
 def completed(command: list[str]) -> list[str]:
@@ -132,7 +99,7 @@ def check_interpreter(command: list[str]) -> None:
 
 
 def check_gradients(who: str) -> None:
-    """Check that --gradients can be served here. Raises ConfigError if a library is missing."""
+    """Check that gradients can be compressed here. who: asked for it. Raises ConfigError if a library is missing."""
     from importlib.util import find_spec
 
     missing = [name for name in ("numba", "numpy") if find_spec(name) is None]
@@ -146,8 +113,8 @@ def _needs(who: str, missing: list[str], extra: str) -> str:
     return f"{who} needs {', '.join(missing)}: {advice(sys.executable, extra)}"
 
 
-def check_cluster(address: str) -> None:
-    """Check that --cluster can be served here and that something answers there.
+def check_cluster(address: str, who: str) -> None:
+    """Check that a cluster can be used here and that something answers there. who: named it.
 
     Raises ConfigError if a library is missing, ClusterUnavailable if nothing answers. What answers
     is asked who it is later, by the process that uses it.
@@ -158,12 +125,12 @@ def check_cluster(address: str) -> None:
     needed = ["cloudpickle", "cryptography", "xxhash", *(["ray"] if is_ray else [])]
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
-        raise ConfigError(_needs("--cluster", missing, "cluster"))
+        raise ConfigError(_needs(who, missing, "cluster"))
     if is_ray:
-        _knock(_current_cluster() if address == "auto" else address.removeprefix("ray://"))
+        _knock(_current_cluster(who) if address == "auto" else address.removeprefix("ray://"), who)
 
 
-def _current_cluster() -> str:
+def _current_cluster(who: str) -> str:
     """Read the address that `ray start` on this machine has noted. Source: Ray 2.60, ray.init."""
     if os.environ.get("RAY_ADDRESS", "auto") != "auto":
         return os.environ["RAY_ADDRESS"].removeprefix("ray://")
@@ -173,12 +140,12 @@ def _current_cluster() -> str:
             return opened.read().strip()
     except OSError:
         raise ClusterUnavailable(
-            "--cluster auto: no Ray runs on this machine; start it with `ray start --head`, or "
+            f"{who} auto: no Ray runs on this machine; start it with `ray start --head`, or "
             "name one: --cluster HOST:PORT"
         ) from None
 
 
-def _knock(address: str) -> None:
+def _knock(address: str, who: str) -> None:
     import socket
 
     host, _, port = address.rpartition(":")
@@ -186,8 +153,8 @@ def _knock(address: str) -> None:
         socket.create_connection((host, int(port)), CLUSTER_ANSWERS_WITHIN_S).close()
     except (OSError, ValueError) as error:
         raise ClusterUnavailable(
-            f"--cluster: nobody answers at {address} ({error}); start a Ray cluster there, or drop "
-            "--cluster to use this machine"
+            f"{who}: nobody answers at {address} ({error}); start a Ray cluster there, or drop "
+            f"{who} to use this machine"
         ) from None
 
 

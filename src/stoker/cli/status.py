@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from stoker import config, speak
+from stoker.cli.flags import parse
 from stoker.errors import ConfigError
 from stoker.tables import aligned
 
@@ -22,36 +23,30 @@ Show the nodes of a Ray cluster and what each stoker run does there.
 
 exit codes: 0; 2 wrong flags; 69 no cluster answers, or Ray is not installed
 """
-NO_CLUSTER = 69
+WRONG_USE, NO_CLUSTER = 2, 69
+CLUSTER = next(setting for setting in config.SETTINGS if setting.name == "cluster")
+FLAGS = (CLUSTER, config.Setting(bool, "", "one JSON object in place of the tables", "json"))
 ANSWER_S = 5.0  # what a run may take to answer
 
 
 def main(words: list[str]) -> int:
     """Print the status and return the exit code; see USAGE."""
-    flags: dict[str, str] = {}
-    wants_json = False
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        name, equals, value = word.partition("=")
-        if word in ("--help", "-h"):
+    try:
+        flags, rest = parse(words, FLAGS, "status")
+        if flags is None:
             print(USAGE, end="")
             return 0
-        if word == "--json":
-            wants_json = True
-        elif name == "--cluster" and (equals or rest):
-            flags["cluster"] = value if equals else rest.pop(0)
-        else:
-            speak.write(f"stoker status: unknown flag {word!r}\n\n{USAGE}")
-            return 2
-    try:
-        address = config.resolve(flags, os.environ, {}).cluster or "auto"
+        if rest:
+            raise ConfigError(f"takes no command: {' '.join(rest)!r}")
+        wants_json = "json" in flags
+        flags.pop("json", None)
+        address = config.resolve(flags, os.environ, {}).settings.cluster or "auto"
     except ConfigError as error:
-        speak.write(f"stoker status: {error}\n")
-        return 2
+        speak.write(f"stoker status: {error}\n\n{USAGE}")
+        return WRONG_USE
     if address.startswith("processes:"):
         speak.write("stoker status: processes:N is no cluster that could be asked\n")
-        return 2
+        return WRONG_USE
     try:
         from stoker.remote.engines.ray import look_at
 

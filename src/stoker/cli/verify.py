@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from stoker import config, speak
 from stoker.cli import run
+from stoker.cli.flags import split
 from stoker.cli.watched import say, watched
 from stoker.config import Setting
 from stoker.errors import ConfigError
@@ -51,18 +52,21 @@ def _seconds(text: str) -> float:
 _KNOWN = {setting.name: setting for setting in config.SETTINGS}
 FLAGS = (
     Setting(
-        "batches", _count, "N",
+        _count, "N",
         "a run ends when every loader seen so far has given so many batches, or one of them four "
         "times as many; default: 50",
+        "batches",
     ),
     Setting(
-        "limit_s", _seconds, "S",
+        _seconds, "S",
         "a run ends, and is compared as far as it came, after so many seconds; default: 300",
+        "limit_s",
     ),
     Setting(
-        "sandbox", _KNOWN["off"].parse, "",
+        _KNOWN["off"].parse, "",
         "run in a scratch folder of links to what is in the current one: new and replaced files "
         "stay out of it, and no run sees those of another",
+        "sandbox",
     ),
     *(_KNOWN[name] for name in ("chains", "workers", "memory")),
 )  # fmt: skip
@@ -76,7 +80,7 @@ PLAIN, OURS, AGAIN = "plain", "under stoker", "in a second plain run"
 def main(words: list[str]) -> int:
     """Run and compare both sides; return the exit code: see EXIT_CODES, and watched.py."""
     try:
-        flags, command = run.split(words, FLAGS, "verify")
+        flags, command = split(words, FLAGS, "verify")
         if command is None:
             print(help_text(), end="")
             return EQUAL
@@ -102,7 +106,7 @@ def _wanted(flags: dict[str, str]) -> _Wanted:
     """Parse the flags. Raises ConfigError on the first value that is not allowed."""
     own = {flag.name: _parsed(flag, flags) for flag in FLAGS if flag.name in DEFAULTS}
     theirs = {name: text for name, text in flags.items() if name not in DEFAULTS}
-    asked = config.resolve(theirs, os.environ, config.from_pyproject(str(Path.cwd())))
+    asked = config.resolve(theirs, os.environ, config.from_pyproject(str(Path.cwd()))).settings
     return _Wanted(asked._replace(report_json=None, hash_batches=True, quiet=True), **own)
 
 

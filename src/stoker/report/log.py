@@ -14,13 +14,14 @@ import tempfile
 from typing import Any
 
 from stoker import descriptors, speak
-from stoker.report.metrics import ROW, RUN_ROW, LoaderRecord, RunRecord
+from stoker.report.metrics import LoaderRecord, RunRecord, row_of
 
 MAX_LOADERS = 1000
 _RUN_AT = 64
 _ROWS_AT = 192
 _LINES_AT = 128 * 1024
-assert _ROWS_AT + MAX_LOADERS * ROW.size <= _LINES_AT and RUN_ROW.size <= _ROWS_AT - _RUN_AT
+_LOADER_NBYTES, _RUN_NBYTES = row_of(LoaderRecord).size, row_of(RunRecord).size
+assert _ROWS_AT + MAX_LOADERS * _LOADER_NBYTES <= _LINES_AT and _RUN_NBYTES <= _ROWS_AT - _RUN_AT
 
 
 class RunLog:
@@ -48,11 +49,11 @@ class RunLog:
         return self._map[0] == 1
 
     def put_run(self, run: RunRecord) -> None:
-        self._map[_RUN_AT : _RUN_AT + RUN_ROW.size] = run.row()
+        self._map[_RUN_AT : _RUN_AT + _RUN_NBYTES] = run.row()
 
     def put_loader(self, loader: LoaderRecord) -> None:
-        start = _ROWS_AT + loader.number * ROW.size
-        self._map[start : start + ROW.size] = loader.row()
+        start = _ROWS_AT + loader.number * _LOADER_NBYTES
+        self._map[start : start + _LOADER_NBYTES] = loader.row()
 
     def append(self, kind: str, **values: Any) -> None:
         """Append a JSON line. Raises OSError if a limit on files forbids it."""
@@ -87,14 +88,14 @@ class RunLog:
             elif kind == "note":
                 loaders[entry["number"]].notes.append(entry["text"])
         run = RunRecord()
-        run.read_row(self._map[_RUN_AT : _RUN_AT + RUN_ROW.size])
+        run.read_row(self._map[_RUN_AT : _RUN_AT + _RUN_NBYTES])
         run.rank, run.without_stoker = settings.get("rank"), without_stoker
         run.gradients = scheme
         run.price_worker = settings.get("price_worker")
         run.price_trainer = settings.get("price_trainer")
         for loader in loaders:
-            start = _ROWS_AT + loader.number * ROW.size
-            loader.read_row(self._map[start : start + ROW.size])
+            start = _ROWS_AT + loader.number * _LOADER_NBYTES
+            loader.read_row(self._map[start : start + _LOADER_NBYTES])
         return settings, run, loaders
 
     def _read_lines(self) -> list[dict[str, Any]]:

@@ -1,24 +1,70 @@
-"""Defines what a run counts: one record a loader, one for the process. Names end in their unit.
+"""Declares what a run counts, once: one record a loader, one for the process. Names end in their unit.
 
-A loader's numbers fit in a row of 64 bytes that another process can read if this one is killed.
+A number's declaration says how it lies in the row of the log, which another process can read if this
+one is killed, and its key in the report. What each means: docs/report.md.
 Pure: standard library only.
 """
 
 import struct
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from functools import cache
+from operator import attrgetter
 from typing import Any
 
-VERSION = 1  # of the report's schema; see docs/report.md
-ROW = struct.Struct(
-    "<qqddqqqq"
-)  # num_batches, num_samples, wait_s, busy_s, wire, raw, copied, away
-RUN_ROW = struct.Struct(
-    "<dddqqqqqqqq"
-)  # wall_s, cpu_s, away_s, rss, started, lost, replayed, slots, hedged, gradients' wire and raw
+VERSION = 2  # of the report's schema; see docs/report.md
+
+
+def _count(key: str = "") -> int:
+    """Declare a whole number. key: in the report, dots lead inwards; its own name if empty."""
+    number: int = field(default=0, metadata={"code": "q", "key": key})
+    return number
+
+
+def _amount(key: str = "") -> float:
+    """Declare a number that need not be whole. key: as of _count."""
+    number: float = field(default=0.0, metadata={"code": "d", "key": key})
+    return number
+
+
+@dataclass(slots=True, eq=False)
+class _Record:
+    """Numbers that fit in one row of a file, in the order of their declaration."""
+
+    def row(self) -> bytes:
+        return row_of(type(self)).pack(*_all_of(type(self))(self))
+
+    def read_row(self, data: bytes) -> None:
+        for name, number in zip(_numbers(type(self)), row_of(type(self)).unpack(data), strict=True):
+            setattr(self, name, number)
+
+    def _numbers_json(self) -> dict[str, Any]:
+        """Return the numbers by their keys, those with dots in objects of their own."""
+        found: dict[str, Any] = {}
+        for name, metadata in _numbers(type(self)).items():
+            where, _, key = (metadata["key"] or name).rpartition(".")
+            (found.setdefault(where, {}) if where else found)[key] = getattr(self, name)
+        return found
+
+
+@cache
+def _numbers(kind: type[_Record]) -> dict[str, Any]:
+    return {each.name: each.metadata for each in fields(kind) if "code" in each.metadata}
+
+
+@cache
+def _all_of(kind: type[_Record]) -> Callable[[_Record], tuple[Any, ...]]:
+    return attrgetter(*_numbers(kind))
+
+
+@cache
+def row_of(kind: type[_Record]) -> struct.Struct:
+    """Return the layout of a record's row."""
+    return struct.Struct("<" + "".join(each["code"] for each in _numbers(kind).values()))
 
 
 @dataclass(slots=True)
-class LoaderRecord:
+class LoaderRecord(_Record):
     """A loader's record: where it is iterated, where its batches are made, and what that took."""
 
     number: int
@@ -26,115 +72,69 @@ class LoaderRecord:
     offloaded: bool
     reasons: list[str]
     chains: int
-    num_batches: int = 0
-    num_samples: int = 0
-    wait_s: float = 0.0  # the training loop waited for batches
-    busy_s: float = 0.0  # the training loop had a batch and did something else
-    wire_nbytes: int = 0
-    raw_nbytes: int = 0
-    num_copied: int = 0  # batches copied because the script holds more than --memory
-    num_away: int = 0  # batches that other machines made
+    num_batches: int = _count()
+    num_samples: int = _count()
+    wait_s: float = _amount()  # the training loop waited for batches
+    busy_s: float = _amount()  # the training loop had a batch and did something else
+    wire_nbytes: int = _count()
+    raw_nbytes: int = _count()
+    num_copied: int = _count()  # batches copied because the script holds more than --memory
+    num_away: int = _count()  # batches that other machines made
     notes: list[str] = field(default_factory=list)
     digests: list[str | None] = field(default_factory=list)
 
-    def row(self) -> bytes:
-        return ROW.pack(
-            self.num_batches, self.num_samples, self.wait_s, self.busy_s,
-            self.wire_nbytes, self.raw_nbytes, self.num_copied, self.num_away,
-        )  # fmt: skip
-
-    def read_row(self, data: bytes) -> None:
-        (
-            self.num_batches, self.num_samples, self.wait_s, self.busy_s,
-            self.wire_nbytes, self.raw_nbytes, self.num_copied, self.num_away,
-        ) = ROW.unpack(data)  # fmt: skip
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "place": self.place,
+            "offloaded": self.offloaded,
+            "reasons": self.reasons,
+            "notes": self.notes,
+            "chains": self.chains,
+            **self._numbers_json(),
+            "batches_sha256": self.digests,
+        }
 
 
 @dataclass(slots=True)
-class RunRecord:
+class RunRecord(_Record):
     """The training process's record: its own resource use, and its workers'."""
 
-    wall_s: float = 0.0
-    cpu_s: float = 0.0
-    peak_rss_nbytes: int = 0
-    num_started: int = 0
-    num_lost: int = 0
-    num_replayed: int = 0
-    num_slots: int = 0
-    num_hedged: int = 0
-    away_s: float = 0.0  # that CPUs of other machines were this process's, all of them together
-    gradients_wire_nbytes: int = 0
-    gradients_raw_nbytes: int = 0
+    wall_s: float = _amount()
+    cpu_s: float = _amount("trainer.cpu_s")
+    peak_rss_nbytes: int = _count("trainer.peak_rss_nbytes")
+    num_started: int = _count("workers.started")
+    num_lost: int = _count("workers.lost")
+    num_replayed: int = _count("workers.replayed")
+    num_hedged: int = _count("workers.hedged")
+    num_slots: int = _count("workers.slots")
+    # Hours that CPUs of other machines were this process's, all of them together.
+    away_hours: float = _amount("workers.away_hours")
+    gradients_wire_nbytes: int = _count("gradients.wire_nbytes")
+    gradients_raw_nbytes: int = _count("gradients.raw_nbytes")
     gradients: str | None = None  # how they are compressed
-    price_worker: float | None = None  # of one of those for an hour
+    price_worker: float | None = None  # of one of those CPUs for an hour
     price_trainer: float | None = None  # of this machine for an hour
     rank: int | None = None
     without_stoker: list[int] = field(default_factory=list)  # ranks, as far as rank 0 has seen
 
-    def row(self) -> bytes:
-        return RUN_ROW.pack(
-            self.wall_s, self.cpu_s, self.away_s, self.peak_rss_nbytes,
-            self.num_started, self.num_lost, self.num_replayed, self.num_slots, self.num_hedged,
-            self.gradients_wire_nbytes, self.gradients_raw_nbytes,
-        )  # fmt: skip
-
-    def read_row(self, data: bytes) -> None:
-        (
-            self.wall_s, self.cpu_s, self.away_s, self.peak_rss_nbytes,
-            self.num_started, self.num_lost, self.num_replayed, self.num_slots, self.num_hedged,
-            self.gradients_wire_nbytes, self.gradients_raw_nbytes,
-        ) = RUN_ROW.unpack(data)  # fmt: skip
-
 
 def as_json(run: RunRecord, loaders: list[LoaderRecord], ended: str) -> dict[str, Any]:
     """Return the report, as docs/report.md describes it."""
+    numbers = run._numbers_json()
     return {
         "version": VERSION,
         "ended": ended,
-        "wall_s": run.wall_s,
         "rank": run.rank,
         "ranks_without_stoker": run.without_stoker,
-        "loaders": [_loader_json(loader) for loader in loaders],
-        "workers": {
-            "started": run.num_started,
-            "lost": run.num_lost,
-            "replayed": run.num_replayed,
-            "hedged": run.num_hedged,
-            "slots": run.num_slots,
-            "away_hours": run.away_s / 3600,
-        },
+        "loaders": [loader.as_json() for loader in loaders],
         "cost": {
-            "workers": _cost(run.away_s, run.price_worker),
-            "trainer": _cost(run.wall_s, run.price_trainer),
+            "workers": _cost(run.away_hours, run.price_worker),
+            "trainer": _cost(run.wall_s / 3600, run.price_trainer),
         },
-        "gradients": {
-            "scheme": run.gradients,
-            "wire_nbytes": run.gradients_wire_nbytes,
-            "raw_nbytes": run.gradients_raw_nbytes,
-        },
-        "trainer": {"cpu_s": run.cpu_s, "peak_rss_nbytes": run.peak_rss_nbytes},
+        **numbers,
+        "gradients": {"scheme": run.gradients, **numbers["gradients"]},
     }
 
 
-def _cost(seconds: float, price: float | None) -> float | None:
-    return None if price is None else seconds / 3600 * price
-
-
-def _loader_json(loader: LoaderRecord) -> dict[str, Any]:
-    return {
-        "place": loader.place,
-        "offloaded": loader.offloaded,
-        "reasons": loader.reasons,
-        "notes": loader.notes,
-        "chains": loader.chains,
-        "num_batches": loader.num_batches,
-        "num_samples": loader.num_samples,
-        "wait_s": loader.wait_s,
-        "busy_s": loader.busy_s,
-        "wire_nbytes": loader.wire_nbytes,
-        "raw_nbytes": loader.raw_nbytes,
-        "num_copied": loader.num_copied,
-        "num_away": loader.num_away,
-        "batches_sha256": loader.digests,
-        "cache": {"hits": 0, "misses": 0, "audits": 0, "mismatches": 0},
-    }
+def _cost(hours: float, price: float | None) -> float | None:
+    return None if price is None else hours * price

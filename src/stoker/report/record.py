@@ -252,7 +252,7 @@ class Recorder:
         self._refreshed_s = now_s()
         self.run.wall_s = self._refreshed_s - self._began_s
         self.run.cpu_s = process_cpu_s()
-        self.run.away_s = self.served_s()
+        self.run.away_hours = self.served_s() / 3600
         self._look_at_gradients()
         for look in self._looks:
             look()

@@ -7,7 +7,8 @@ import pytest
 
 from stoker import __version__
 from stoker.cli import main as cli
-from stoker.cli.run import _interpreter_flags, completed, help_text, interpreter_of, main, split
+from stoker.cli.flags import split
+from stoker.cli.run import _interpreter_flags, completed, help_text, interpreter_of, main
 from stoker.config import SETTINGS
 from stoker.errors import ConfigError
 
@@ -29,7 +30,7 @@ from stoker.errors import ConfigError
     ],
 )
 def test_flags_end_where_the_command_begins(words, flags, command):
-    assert split(words) == (flags, command)
+    assert split(words, SETTINGS, "run") == (flags, command)
 
 
 @pytest.mark.parametrize(
@@ -49,13 +50,13 @@ def test_flags_end_where_the_command_begins(words, flags, command):
 )
 def test_what_cannot_be_is_refused_with_the_way_out(words, said):
     with pytest.raises(ConfigError) as caught:
-        split(words)
+        split(words, SETTINGS, "run")
     assert said in str(caught.value)
 
 
 @pytest.mark.parametrize("word", ["--help", "-h"])
 def test_help_needs_no_command(word, capsys):
-    assert split(["--quiet", word]) == ({}, None)
+    assert split(["--quiet", word], SETTINGS, "run") == ({}, None)
     assert main([word]) == 0
     assert capsys.readouterr().out == help_text()
 

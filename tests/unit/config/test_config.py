@@ -18,7 +18,7 @@ TEXTS = {
 
 
 def resolve(flags=None, environ=None, table=None):
-    return config.resolve(flags or {}, environ or {}, table or {})
+    return config.resolve(flags or {}, environ or {}, table or {}).settings
 
 
 def test_every_setting_is_declared_once_and_has_a_default():
@@ -156,3 +156,10 @@ def test_a_table_that_cannot_be_names_the_file(tmp_path, text, said):
 def test_a_switch_that_the_table_turns_off_is_off(tmp_path):
     (tmp_path / "pyproject.toml").write_text("[tool.stoker]\nquiet = false\n")
     assert resolve(table=config.from_pyproject(str(tmp_path))).quiet is False
+
+
+def test_where_each_setting_comes_from_is_kept():
+    found = config.resolve({"workers": "1"}, {"STOKER_MEMORY": "1G"}, {"quiet": "1"})
+    assert found.origins == {
+        "workers": "--workers", "memory": "STOKER_MEMORY", "quiet": "[tool.stoker] quiet",
+    }  # fmt: skip
