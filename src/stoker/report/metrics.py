@@ -48,17 +48,17 @@ class _Record:
 
 
 @cache
-def _numbers(kind: type[_Record]) -> dict[str, Any]:
+def _numbers(kind: type) -> dict[str, Any]:
     return {each.name: each.metadata for each in fields(kind) if "code" in each.metadata}
 
 
 @cache
-def _all_of(kind: type[_Record]) -> Callable[[_Record], tuple[Any, ...]]:
+def _all_of(kind: type) -> Callable[[_Record], tuple[Any, ...]]:
     return attrgetter(*_numbers(kind))
 
 
 @cache
-def row_of(kind: type[_Record]) -> struct.Struct:
+def row_of(kind: type) -> struct.Struct:
     """Return the layout of a record's row."""
     return struct.Struct("<" + "".join(each["code"] for each in _numbers(kind).values()))
 
