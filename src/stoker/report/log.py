@@ -14,13 +14,13 @@ import tempfile
 from typing import Any
 
 from stoker import descriptors, speak
-from stoker.report.metrics import LoaderRecord, RunRecord, row_of
+from stoker.report.metrics import LoaderRecord, RunRecord, layout_of
 
 MAX_LOADERS = 1000
 _RUN_AT = 64
 _ROWS_AT = 192
 _LINES_AT = 128 * 1024
-_LOADER_NBYTES, _RUN_NBYTES = row_of(LoaderRecord).size, row_of(RunRecord).size
+_LOADER_NBYTES, _RUN_NBYTES = layout_of(LoaderRecord).row.size, layout_of(RunRecord).row.size
 assert _ROWS_AT + MAX_LOADERS * _LOADER_NBYTES <= _LINES_AT and _RUN_NBYTES <= _ROWS_AT - _RUN_AT
 
 

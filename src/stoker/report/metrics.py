@@ -8,9 +8,8 @@ Pure: standard library only.
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from functools import cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 VERSION = 2  # of the report's schema; see docs/report.md
 
@@ -27,40 +26,47 @@ def _amount(key: str = "") -> float:
     return number
 
 
-@dataclass(slots=True, eq=False)
+class _Layout(NamedTuple):
+    """How a record's numbers lie in its row. keys: in the report, by name; get: all of a record."""
+
+    keys: dict[str, str]
+    row: struct.Struct
+    get: Callable[[object], tuple[Any, ...]]
+
+
+_layouts: dict[type, _Layout] = {}
+
+
+def layout_of(kind: type) -> _Layout:
+    """Return the layout of a kind of record, as its fields declare it."""
+    if kind not in _layouts:
+        found = {each.name: each.metadata for each in fields(kind) if "code" in each.metadata}
+        keys = {name: each["key"] or name for name, each in found.items()}
+        row = struct.Struct("<" + "".join(each["code"] for each in found.values()))
+        _layouts[kind] = _Layout(keys, row, attrgetter(*found))
+    return _layouts[kind]
+
+
+@dataclass(slots=True)
 class _Record:
     """Numbers that fit in one row of a file, in the order of their declaration."""
 
     def row(self) -> bytes:
-        return row_of(type(self)).pack(*_all_of(type(self))(self))
+        layout = layout_of(type(self))
+        return layout.row.pack(*layout.get(self))
 
     def read_row(self, data: bytes) -> None:
-        for name, number in zip(_numbers(type(self)), row_of(type(self)).unpack(data), strict=True):
+        layout = layout_of(type(self))
+        for name, number in zip(layout.keys, layout.row.unpack(data), strict=True):
             setattr(self, name, number)
 
     def _numbers_json(self) -> dict[str, Any]:
         """Return the numbers by their keys, those with dots in objects of their own."""
         found: dict[str, Any] = {}
-        for name, metadata in _numbers(type(self)).items():
-            where, _, key = (metadata["key"] or name).rpartition(".")
+        for name, path in layout_of(type(self)).keys.items():
+            where, _, key = path.rpartition(".")
             (found.setdefault(where, {}) if where else found)[key] = getattr(self, name)
         return found
-
-
-@cache
-def _numbers(kind: type) -> dict[str, Any]:
-    return {each.name: each.metadata for each in fields(kind) if "code" in each.metadata}
-
-
-@cache
-def _all_of(kind: type) -> Callable[[_Record], tuple[Any, ...]]:
-    return attrgetter(*_numbers(kind))
-
-
-@cache
-def row_of(kind: type) -> struct.Struct:
-    """Return the layout of a record's row."""
-    return struct.Struct("<" + "".join(each["code"] for each in _numbers(kind).values()))
 
 
 @dataclass(slots=True)

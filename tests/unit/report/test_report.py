@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.report.log import MAX_LOADERS, RunLog
-from stoker.report.metrics import VERSION, LoaderRecord, RunRecord, as_json, row_of
+from stoker.report.metrics import VERSION, LoaderRecord, RunRecord, as_json, layout_of
 from stoker.report.summary import MAX_LINES, readable_nbytes, summary
 
 
@@ -105,7 +105,7 @@ def test_rows_survive_the_file(num_batches, raw_nbytes, wait_s, busy_s):
 
 
 def test_a_row_is_64_bytes():
-    assert row_of(LoaderRecord).size == 64
+    assert layout_of(LoaderRecord).row.size == 64
 
 
 # -- the report ----------------------------------------------------------------------------------
