@@ -167,7 +167,7 @@ def _handed_over(
         _drawn_of(attempt.iterator).clear()
     iterator = original(loader) if attempt is None else attempt.hand_over(original)
     _say_why(place, [why])
-    if iterator.__dict__.get("_stoker_meter") is None:
+    if getattr(iterator, "_stoker_meter", None) is None:
         try:
             record = _record(loader, place, loader.num_workers, [why])
             run.recorder().give_up(record, why)

@@ -6,6 +6,7 @@ would run the script's code, and costs a loader that torch keeps at most 3 % of 
 
 import atexit
 import functools
+import itertools
 import os
 import sys
 import weakref
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from stoker import bars, speak
 from stoker.clock import now_s
-from stoker.report.samples import num_samples
+from stoker.report.samples import length_of, num_samples
 from stoker.verify import side
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Meter:
         self._shown_s = now_s()
         self._seen = (0, 0, 0, 0, 0, 0, 0, 0)
         self._drawn: deque[int] = deque()
+        self._is_batch = True  # what an index list asks for
+        self._lists: deque[Any] | None = None  # in place of _drawn, once torch keeps the iterator
         self._look_s = 0.0  # that the last look took
         self._num_rows = 0  # since the last look, where index lists do not tell
         self.settled()
@@ -107,6 +110,8 @@ class Meter:
             self._show(got_s)
         if self.trail is not None and sha256 is not None:
             self.trail.delivered(sha256)
+        if self._may_skip and self._lists is None:
+            self._keep_lists(iterator)
         self._left_s = now_s()
         self._look_s = self._left_s - got_s  # next() was still waited for
         self.look_at_s = self._left_s + LOOK_EVERY_S if self._may_skip else 0.0
@@ -117,10 +122,23 @@ class Meter:
         self.wait_s += now_s() - asked_s
         self.look_at_workers(iterator)
         self.settle()
+        drawn = self._drawn if self._lists is None else self._lists
         if is_end:
-            self._drawn.clear()
-        elif self._drawn and not self.counts_rows:
-            self._drawn.popleft()
+            drawn.clear()
+        elif drawn and not self.counts_rows:
+            drawn.popleft()
+
+    def _keep_lists(self, iterator: Any) -> None:
+        """Note the index lists themselves from here on, by a call that runs no Python: a third of
+        what is paid for each batch of a loader that torch keeps."""
+        from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
+
+        kind: type = type(iterator)
+        if kind is _SingleProcessDataLoaderIter and not self.counts_rows and not self._drawn:
+            lists: deque[Any] = deque()
+            noted = itertools.filterfalse(lists.append, iterator._sampler_iter)  # append is None
+            iterator._next_index = functools.partial(next, noted)
+            self._is_batch, self._lists = iterator._auto_collation, lists
 
     def forget_drawn(self) -> None:
         """Forget what was drawn and not delivered: a persistent iterator begins anew without it."""
@@ -138,7 +156,12 @@ class Meter:
         record.wait_s += self.wait_s + self._look_s
         record.num_batches += self.num_new
         record.num_samples += self._num_rows
-        if not self.counts_rows:
+        if self._lists is not None:
+            for _ in range(min(self.num_new, len(self._lists))):
+                index = self._lists.popleft()
+                is_plain = type(index) is list and self._is_batch
+                record.num_samples += len(index) if is_plain else length_of(index, self._is_batch)
+        elif not self.counts_rows:
             for _ in range(min(self.num_new, len(self._drawn))):
                 record.num_samples += self._drawn.popleft()
         num_new, self.num_new = self.num_new, 0
@@ -163,7 +186,7 @@ class Meter:
     @speak.guarded
     def look_at_workers(self, iterator: Any) -> None:
         """Add what the driver's totals grew by since the last look."""
-        driver = iterator.__dict__.get("_driver")
+        driver = getattr(iterator, "_driver", None)
         if driver is None:
             return
         stats, state, run = driver.stats, driver.state, self._recorder.run
@@ -225,5 +248,8 @@ def _settle_all() -> None:
 
 def drawn_by(iterator: Any) -> deque[int]:
     """Return the lengths of the index lists drawn for batches that were not delivered yet."""
-    drawn: deque[int] = iterator.__dict__.setdefault("_stoker_drawn", deque())
+    try:  # not by __dict__: that makes all later look-ups slower
+        drawn: deque[int] = iterator._stoker_drawn
+    except AttributeError:
+        drawn = iterator._stoker_drawn = deque()
     return drawn
