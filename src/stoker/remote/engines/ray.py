@@ -49,7 +49,7 @@ from stoker.travels import FILE_LIMIT_NBYTES, shipment
 LOOK_EVERY_S = 1.0  # Ray tells nobody when nodes come
 SOON_S = 0.05  # while new reservations wait for room, which Ray finds within milliseconds if there is any
 # Before a run tells the others of itself: one more process there, while its first hosts begin.
-LOOKS_BEFORE_TOLD = 8
+TOLD_AFTER_S = 8.0
 NAMESPACE = "stoker"  # of the runs' actors
 _NODE = "ray.io/node-id"  # a label that Ray gives every node
 _HEAD = "node:__internal_head__"  # a resource that Ray gives the head alone
@@ -220,7 +220,7 @@ class RayEngine:
         self._dialled = ""
         self._stats: dict[str, object] = {}
         self._runs = _Runs()
-        self._num_looks = 0
+        self._began_s = now_s()
         # What is not shipped is told here; Ray would tell the user of a list of its own.
         os.environ.setdefault("RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES", "")
         with tempfile.TemporaryDirectory(prefix="stoker-code-") as copies:  # until Ray has them
@@ -311,8 +311,7 @@ class RayEngine:
         """Return CPUs of each node, and CPUs in all: what this run wants and may have."""
         num_running = sum(cpu.at is not None for cpu in self._reserved.values())
         claim = Claim(self._num_wanted, num_running, tuple(nodes.ours))
-        self._num_looks += 1
-        if nodes.head is not None and self._num_looks > LOOKS_BEFORE_TOLD:
+        if nodes.head is not None and now_s() - self._began_s > TOLD_AFTER_S:
             said = {**self._stats, "num_wanted": claim.num_wanted, "num_running": num_running}
             self._runs.say({**said, "barred": list(claim.barred)}, nodes.head)
         self._runs.hear()
