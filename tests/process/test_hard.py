@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from stoker import config
-from stoker.cli.run import split
+from stoker.cli.flags import split
 from tests.process.harness import ENVIRON, MARK, SCRIPTS
 from tests.process.warm import Ran, Server
 
@@ -80,7 +80,7 @@ def test_a_hard_script_cannot_tell(script, server, tmp_path):
     assert plain.ran.leftovers == []
 
     report = tmp_path / "report.json"
-    settings, _ = split([*flags, f"--report-json={report}", "--", "python"])
+    settings, _ = split([*flags, f"--report-json={report}", "--", "python"], config.SETTINGS, "run")
     ours = _side(
         server, script, tmp_path,
         {config.ARMED: "1", **config.resolve(settings, {}, {}).settings.to_env()},
