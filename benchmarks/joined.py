@@ -1,7 +1,8 @@
 """When a training loop gets its first batch, and its first one that another machine made.
 
 The photographs of images.py. `--started` is the wall clock (seconds since 1970) at which the caller
-started the command. Prints first_s, and away_s: a worker here is of the training process's process group.
+started the command. Prints first_s, and away_s: a worker here is of the training
+process's process group.
 A plain script: it runs the same under python, where it never gets the second, and under stoker.
 """
 

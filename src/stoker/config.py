@@ -140,7 +140,7 @@ class Setting(NamedTuple):
 
 # fmt: off
 class Settings(NamedTuple):
-    """The settings of a run, each with its declaration. Field x is flag --x, variable STOKER_X, key x."""
+    """Holds the settings of a run, each with its declaration: flag --x, variable STOKER_X, key x."""
 
     chains: Annotated[
         str,

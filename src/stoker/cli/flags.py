@@ -1,7 +1,7 @@
 """Splits a command line into flags and a command, for every subcommand.
 
-Not argparse: its import takes 3 to 7 ms of the 60 that `stoker run` may cost, and it takes the command's own
-flags for ours where they stand before the first `--`.
+Not argparse: its import takes 3 to 7 ms of the 60 that `stoker run` may cost, and it takes the
+command's own flags for ours where they stand before the first `--`.
 """
 
 from collections.abc import Iterable
@@ -15,8 +15,8 @@ def parse(
 ) -> tuple[dict[str, str] | None, list[str]]:
     """Parse the flags at the beginning: setting name -> text, or None if one is --help.
 
-    Returns them and the words behind them. settings: those that the subcommand `name` takes; hint: ends
-    what is said of an unknown flag. Raises ConfigError.
+    Returns them and the words behind them. settings: those that the subcommand `name` takes; hint:
+    ends what is said of an unknown flag. Raises ConfigError.
     """
     flags: dict[str, str] = {}
     known = {setting.flag: setting for setting in settings}

@@ -99,7 +99,10 @@ def check_interpreter(command: list[str]) -> None:
 
 
 def check_gradients(who: str) -> None:
-    """Check that gradients can be compressed here. who: asked for it. Raises ConfigError if a library is missing."""
+    """Check that gradients can be compressed here. who: asked for it.
+
+    Raises ConfigError if a library is missing.
+    """
     from importlib.util import find_spec
 
     missing = [name for name in ("numba", "numpy") if find_spec(name) is None]

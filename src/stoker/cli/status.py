@@ -24,8 +24,9 @@ Show the nodes of a Ray cluster and what each stoker run does there.
 exit codes: 0; 2 wrong flags; 69 no cluster answers, or Ray is not installed
 """
 WRONG_USE, NO_CLUSTER = 2, 69
-CLUSTER = next(setting for setting in config.SETTINGS if setting.name == "cluster")
-FLAGS = (CLUSTER, config.Setting(bool, "", "one JSON object in place of the tables", "json"))
+_KNOWN = {setting.name: setting for setting in config.SETTINGS}
+CLUSTER, OFF = (_KNOWN[name] for name in ("cluster", "off"))
+FLAGS = (CLUSTER, config.Setting(OFF.parse, "", "one JSON object in place of the tables", "json"))
 ANSWER_S = 5.0  # what a run may take to answer
 
 
@@ -38,8 +39,7 @@ def main(words: list[str]) -> int:
             return 0
         if rest:
             raise ConfigError(f"takes no command: {' '.join(rest)!r}")
-        wants_json = "json" in flags
-        flags.pop("json", None)
+        wants_json = OFF.parse(flags.pop("json", ""))
         address = config.resolve(flags, os.environ, {}).settings.cluster or "auto"
     except ConfigError as error:
         speak.write(f"stoker status: {error}\n\n{USAGE}")
@@ -65,7 +65,7 @@ def main(words: list[str]) -> int:
 
 
 def as_text(found: dict[str, Any]) -> str:
-    """Return two tables: nodes, with the workers that all runs may have on each; runs, with their rates."""
+    """Return two tables: nodes, with the workers of all runs on each; runs, with their rates."""
     nodes = [["node", "CPUs", "workers", "batches/s"]]
     for node in found["nodes"]:
         if not node["alive"]:

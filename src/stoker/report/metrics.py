@@ -1,7 +1,7 @@
-"""Declares what a run counts, once: one record a loader, one for the process. Names end in their unit.
+"""Declares what a run counts: one record a loader, one for the process. Names end in their unit.
 
-A number's declaration says how it lies in the row of the log, which another process can read if this
-one is killed, and its key in the report. What each means: docs/report.md.
+A number's declaration says how it lies in the row of the log, which another process can read if
+this one is killed, and its key in the report. What each means: docs/report.md.
 Pure: standard library only.
 """
 
@@ -27,7 +27,7 @@ def _amount(key: str = "") -> float:
 
 
 class _Layout(NamedTuple):
-    """How a record's numbers lie in its row. keys: in the report, by name; get: all of a record."""
+    """Says how a record's numbers lie in its row. keys: in the report, by name; get: all of a record."""
 
     keys: dict[str, str]
     row: struct.Struct

@@ -67,8 +67,8 @@ class Engine(Protocol):
         It is told by the end of its stdin: then it leaves with code 0, or is killed. Its code is
         UNREACHABLE (hosts.py) if nothing answers at `way`.
         tell: called with what the user should know, one line each;
-        resize: called before a host is started and whenever it is to have another number of CPUs; with 0
-        just before it is ended because fewer are wanted: no other host is given that name.
+        resize: called before a host is started and whenever it is to have another number of CPUs;
+        with 0 just before it is ended because fewer are wanted: no other is given that name.
         Both are called by the thread that runs.
         Several runs share a cluster's CPUs: none keeps more than its share while another has less
         than its own and wants more; what is given back for that is told as well.

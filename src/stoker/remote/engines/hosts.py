@@ -1,4 +1,4 @@
-"""Decides how many CPUs an engine holds and where, which it gives back, and when it restarts a host.
+"""Decides which CPUs an engine holds, which it gives back, and when it restarts a host.
 
 Pure: standard library only; times are arguments.
 """
@@ -14,7 +14,7 @@ KILLED_SETTLED_S = 0.5  # what kills it from outside is no fault of its start
 UNREACHABLE = 69  # a host's exit code: nobody answers where it was told to dial
 
 
-# What one host's thread can pass on: nine workers that normalise photographs, where parts are coded.
+# One host's thread passes on what nine workers make that normalise photographs.
 # Measured: benchmarks/relay.py
 CPUS_A_HOST = 8
 
@@ -117,7 +117,7 @@ def beyond(cpus: Mapping[str, int], node_of: Mapping[int, str | None]) -> list[i
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a run claims of its cluster. num_wanted: CPUs; None: every one that there is;
+    """Says what a run claims of its cluster. num_wanted: CPUs; None: every one that there is;
     num_running: CPUs that it has; barred: ids of nodes that it does not use: its trainer's own."""
 
     num_wanted: int | None

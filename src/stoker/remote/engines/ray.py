@@ -4,8 +4,9 @@ The only import of ray. Ray does membership, placement and shipping of the scrip
 CPU is reserved by a placement group, which takes no process; Ray's autoscaler adds nodes for those
 that wait for room. This file decides how many there are, and starts an actor on each node that has
 some, which keeps the node's host alive.
-Promise: as `Engine`. Nothing is detached: reservations and actors end with this process, and hosts with
-their actors. Owner: the engine's thread; shared: `_num_wanted`, a word, and the event that tells of it.
+Promise: as `Engine`. Nothing is detached: reservations and actors end with this process, and hosts
+with their actors. Owner: the engine's thread; shared: `_num_wanted`, a word, and the event that
+tells of it.
 """
 
 import contextlib
@@ -47,7 +48,7 @@ from stoker.remote.engines.processes import HOST, start_host
 from stoker.travels import FILE_LIMIT_NBYTES, shipment
 
 LOOK_EVERY_S = 1.0  # Ray tells nobody when nodes come
-SOON_S = 0.05  # while new reservations wait for room, which Ray finds within milliseconds if there is any
+SOON_S = 0.05  # while reservations are new: Ray finds room within milliseconds, if there is any
 # Before a run tells the others of itself: one more process there, while its first hosts begin.
 TOLD_AFTER_S = 8.0
 NAMESPACE = "stoker"  # of the runs' actors
@@ -168,8 +169,8 @@ def look_at(address: str, timeout_s: float) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Reservation:
-    """A reserved CPU. node: the only one that it may be on; None: any; at: the id of its node, once Ray has
-    found room."""
+    """A reserved CPU. node: the only one that it may be on; None: any; at: the id of its node, once
+    Ray has found room."""
 
     node: str | None
     group: PlacementGroup

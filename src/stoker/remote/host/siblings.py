@@ -3,8 +3,8 @@
     trainer --part--> Leader --bundle, a descriptor--> Follower
                         <------- wants a job ---------
 
-A host's one thread passes on what about eight workers make (benchmarks/relay.py), so a larger machine
-has several hosts; each has a link of its own, but the first alone asks the trainer for parts.
+A host's one thread passes on what about eight workers make (benchmarks/relay.py), so a larger
+machine has several hosts, each with a link of its own; the first alone asks the trainer for parts.
 Promise: hosts of a machine live and die together: if one ends, all do, and are started again.
 Owner: the host's one thread.
 """
@@ -78,7 +78,7 @@ class Leader(PartStore):
 
 
 class Follower(PartStore):
-    """The part store of a host that was forked: it asks `leader`, a socket, in place of the trainer."""
+    """The part store of a host that was forked: it asks its leader in place of the trainer."""
 
     def __init__(self, needs: Needs, loop: PollLoop, leader: socket.socket) -> None:
         super().__init__(needs)

@@ -219,7 +219,8 @@ class Hosts:
         """End the newest workers of each job that has more on a host than it may have now."""
         of_jobs: dict[int, list[_Worker]] = {}
         for worker in host.workers.values():
-            of_jobs.setdefault(worker.job, []).append(worker)
+            if worker.is_wanted:  # else it is ending
+                of_jobs.setdefault(worker.job, []).append(worker)
         for workers in of_jobs.values():
             for worker in workers[host.num_cpus :]:
                 who = worker.job, worker.slot, worker.generation, worker.pid
