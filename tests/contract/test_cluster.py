@@ -68,6 +68,10 @@ class Mixed(Workers):
     def start(self, slot, after_s=0.0, away=False):
         return super().start(slot, after_s, away=bool(slot.number % 2))
 
+    def close(self, grace_s):
+        super().close(grace_s)
+        self._memory.abandon()
+
 
 def mixed(body=obey, num_first=2):
     return Mixed(local(body, 1), Memory(C[:8], 1 << 16, can_travel=False), local(body, 0))

@@ -28,7 +28,7 @@ from stoker.remote.net.tls import make_certificate, server_context
 from stoker.wire.batch_codec import dumps
 from stoker.wire.channel import ConnectionLost
 from stoker.wire.frame import HEADER, Flag, Header, Kind, pack, unpack
-from stoker.wire.sections import Section, pack_lent, pack_section
+from stoker.wire.sections import Section, pack_section, pack_taken
 from stoker.worker.job import Job
 from tests.process.warm_hosts import RUN, Forked, WarmHosts
 from tests.slots import C
@@ -56,7 +56,7 @@ class Host:
     def start(self, lane: int, job: int, slot: int) -> None:
         """A worker, whose BEGIN follows."""
         self.link.send(Word.START, lane, control.encode(control.Begin(job, C[slot])))
-        extra = pack_lent([]) + pack_section(Section.START, pickle.dumps((None, False)))
+        extra = pack_taken([]) + pack_section(Section.START, pickle.dumps((None, False)))
         self.link.send(Word.FRAME, lane, pack(Kind.BEGIN, extra_nbytes=len(extra)) + extra)
 
     def task(self, lane: int, indices: object, task_id: int = 0) -> None:

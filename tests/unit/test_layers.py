@@ -60,6 +60,7 @@ ARROWS: dict[str, set[str]] = {
 ALCOVES = [
     "loaders/driver",
     "scheduler/rules",
+    "wire/arena",
     "wire/lossless",
     "gradients/blocks",
     "gradients/gate",
@@ -91,7 +92,7 @@ PURE = {
     "scheduler.rules.__init__",
     "loaders.driver.demand", "loaders.in_process.ahead", "loaders.in_process.evidence",
     "gradients.codes", "gradients.gate.costs", "gradients.gate.outlook", "gradients.gate.table",
-    "gradients.gate.trial", "wire.frame", "wire.sections", "wire.extents", "config", "errors", "tables", "trusted", "report.metrics",
+    "gradients.gate.trial", "wire.frame", "wire.sections", "wire.arena.extents", "config", "errors", "tables", "trusted", "report.metrics",
     "report.summary", "remote.engines.hosts", "remote.net.control", "local.sizing",
     "verify.record", "verify.compare", "verify.table",
 }  # fmt: skip

@@ -164,6 +164,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             held_limit_nbytes=options.held_limit_nbytes,
             processes=[context.Process(daemon=True) for _ in range(num_to_fork)],
             fleet=options.fleet,
+            user=loader,
         )
 
     def _job(self, options: "StreamOptions") -> Job:

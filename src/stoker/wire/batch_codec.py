@@ -25,9 +25,9 @@ from typing import NamedTuple, cast
 import torch
 from torch.multiprocessing import reductions
 
+from stoker.wire.arena import Heap, Lender
 from stoker.wire.frame import INLINE, PLACE
 from stoker.wire.sections import Shape
-from stoker.wire.slabs import Heap, Lender
 from stoker.wire.stream_copy import STREAM_NBYTES, stream_copy
 
 # Below this a copy into ordinary memory costs less than keeping count of an extent.
@@ -43,7 +43,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 class Encoded(NamedTuple):
-    """A batch that is ready to be framed. The parts stay valid while this object lives."""
+    """A batch that is ready to be framed. The parts stay valid when the batch itself is gone."""
 
     table: bytes
     num_storages: int
@@ -51,12 +51,17 @@ class Encoded(NamedTuple):
     stream_nbytes: int
     blob: list[bytes | memoryview]
     blob_offset: int
-    keepalive: object
-    shown: "Sequence[torch.Tensor | None]" = ()  # for each storage the first tensor that shows it
+    shown: "list[torch.Tensor | None]"  # for each storage the first tensor that shows it
 
     @property
     def blob_nbytes(self) -> int:
         return sum(len(part) for part in self.blob)
+
+    @property
+    def in_arena(self) -> list[tuple[int, int]]:
+        """Offset and bytes of each storage and buffer that lies in the arena."""
+        places = PLACE.iter_unpack(self.table)
+        return [(offset, nbytes) for offset, nbytes, _ in places if offset != INLINE]
 
     def shapes(self) -> list[Shape | None]:
         """Return how each storage is viewed, for a sender that may compress it."""
@@ -214,7 +219,7 @@ def encode(batch: object, heap: Heap | None) -> Encoded:
     blob_offset = _move_blob(blob, heap)
     return Encoded(
         b"".join(places), len(pickler.storages), len(pickler.buffers), len(stream),
-        blob, blob_offset, (pickler.storages, pickler.buffers, file), pickler.shown,
+        blob, blob_offset, pickler.shown,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ one starts; nothing waits for it, and to note a task costs one store.
 
 from collections.abc import Callable
 
-from stoker.wire.slabs import Arena
+from stoker.wire.arena import Arena
 
 NOTHING = -1  # no task has begun: the worker is idle, starts, or repeats earlier tasks
 _WORD_NBYTES = 8

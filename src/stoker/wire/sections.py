@@ -17,7 +17,7 @@ from stoker.errors import BrokenGuarantee
 class Section(IntEnum):
     """Says what a section holds. "Pickled" ones come from a process that is trusted with it."""
 
-    LENT = 0  # BEGIN: extents of the arena that the trainer still looks at
+    TAKEN = 0  # BEGIN: extents of the arena that are not free
     START = 1  # BEGIN: a Point to begin at or None, and whether to tell the fingerprint; pickled
     STARTED = 2  # READY: the fingerprint, and whether the Point was taken up; pickled
     RETURNED = 3  # TASK, RETURNED: offsets of extents that the trainer looks at no more
@@ -29,11 +29,12 @@ class Section(IntEnum):
     SHAPES = 9  # BATCH, FAILURE, from worker to host: how its storages are viewed
     WIRE = 10  # BATCH, FAILURE, to the trainer: the bytes that it took between two machines
     WHY = 11  # NOT_INDEPENDENT: what the task did
+    GIVEN = 12  # BATCH: offsets of extents that the worker keeps no count of any more
 
 
 NO_DATA = memoryview(b"")
 _HEAD = struct.Struct("<BQ")
-_LENT = struct.Struct("<QQQ")
+_TAKEN = struct.Struct("<QQQ?")
 _COUNT = struct.Struct("<Q")
 
 
@@ -57,23 +58,32 @@ def unpack_sections(extra: memoryview) -> dict[Section, memoryview]:
     return found
 
 
-def pack_lent(lent: Sequence[tuple[int, int, int]]) -> bytes:
-    """Pack LENT. lent: see `Lender.lent`."""
-    return pack_section(Section.LENT, b"".join(_LENT.pack(*each) for each in lent))
+class Taken(NamedTuple):
+    """An extent that a new worker must not take for free. times: how often it will be told that the
+    extent came back; circulates: it goes to the free list then, and is not the worker's own."""
+
+    offset: int
+    nbytes: int
+    times: int
+    circulates: bool
 
 
-def unpack_lent(data: memoryview) -> list[tuple[int, int, int]]:
-    return [(offset, nbytes, times) for offset, nbytes, times in _LENT.iter_unpack(data)]
+def pack_taken(taken: Sequence[Taken]) -> bytes:
+    return pack_section(Section.TAKEN, b"".join(_TAKEN.pack(*each) for each in taken))
 
 
-def pack_returned(offsets: Sequence[int]) -> bytes:
-    """Pack RETURNED; nothing where no extent came back."""
+def unpack_taken(data: memoryview) -> list[Taken]:
+    return [Taken._make(each) for each in _TAKEN.iter_unpack(data)]
+
+
+def pack_offsets(name: Section, offsets: Sequence[int]) -> bytes:
+    """Pack RETURNED or GIVEN; nothing where there are none."""
     if not offsets:
         return b""
-    return pack_section(Section.RETURNED, struct.pack(f"<{len(offsets)}q", *offsets))
+    return pack_section(name, struct.pack(f"<{len(offsets)}q", *offsets))
 
 
-def unpack_returned(data: memoryview) -> tuple[int, ...]:
+def unpack_offsets(data: memoryview) -> tuple[int, ...]:
     return struct.unpack(f"<{data.nbytes // 8}q", data)
 
 

@@ -21,6 +21,7 @@ from torch.utils.data.graph_settings import apply_random_seed
 from stoker.clock import Deadline, now_s, thread_cpu_s
 from stoker.fingerprint.fingerprint import Unwatchable, fingerprint
 from stoker.scheduler.tasks.point import Point, SavedPoint
+from stoker.wire.arena import Heap, Room
 from stoker.wire.batch_codec import Encoded, encode, loads
 from stoker.wire.channel import Channel, ConnectionLost, Frame
 from stoker.wire.frame import Flag, Header, Kind, pack
@@ -28,13 +29,14 @@ from stoker.wire.marks import NOTHING
 from stoker.wire.sections import (
     NO_DATA,
     Section,
+    Taken,
+    pack_offsets,
     pack_section,
     pack_shapes,
-    unpack_lent,
-    unpack_returned,
+    unpack_offsets,
     unpack_sections,
+    unpack_taken,
 )
-from stoker.wire.slabs import Arena, Heap
 from stoker.worker.early import Early
 from stoker.worker.job import Job
 from stoker.worker.saved import Saver, has_state, load_dataset, proof_of
@@ -54,11 +56,11 @@ SHORT_TASK_S = 1e-3
 class Worker:
     """Runs tasks for one slot. chain: its own; None for a slot that takes free-standing tasks."""
 
-    def __init__(self, job: Job, chain: int | None, channel: Channel, arena: Arena | None) -> None:
+    def __init__(self, job: Job, chain: int | None, channel: Channel, room: Room | None) -> None:
         self._job = job
         self._chain = chain
         self._channel = channel
-        self._arena = arena
+        self._room = room
         self._inbox: deque[Frame] = deque()  # tasks that came while another was at work
         self.heap: Heap | None = None
         self.mark: Callable[[int], None] = lambda task_id: None  # what is being made, see Marks
@@ -192,7 +194,7 @@ class Worker:
             kind = frame.header.kind
             if self.heap is not None and frame.header.extra_nbytes:
                 returned = unpack_sections(frame.extra).get(Section.RETURNED, NO_DATA)
-                for offset in unpack_returned(returned):
+                for offset in unpack_offsets(returned):
                     self.heap.drop(offset)
             if kind != Kind.RETURNED:
                 return frame
@@ -209,7 +211,7 @@ class Worker:
     def _begin(self, frame: Frame) -> None:
         sections = unpack_sections(frame.extra)
         point, must_report = pickle.loads(sections[Section.START])
-        self._take_heap(unpack_lent(sections[Section.LENT]))
+        self._take_heap(unpack_taken(sections[Section.TAKEN]))
         state = b""
         if point is not None or must_report:
             state = self._watch(Deadline(None)) or b""
@@ -221,9 +223,9 @@ class Worker:
         extra = pack_section(Section.STARTED, started)
         self._channel.send(pack(Kind.READY, extra_nbytes=len(extra)), extra)
 
-    def _take_heap(self, lent: list[tuple[int, int, int]]) -> None:
-        if self._arena is not None:
-            self.heap = Heap(self._arena, lent, self._hear_returned)
+    def _take_heap(self, taken: list[Taken]) -> None:
+        if self._room is not None:
+            self.heap = Heap(self._room, taken, self._hear_returned)
 
     # -- tasks -----------------------------------------------------------------------------
 
@@ -248,7 +250,9 @@ class Worker:
         if self._saver is not None:
             point = self._saver.heard(self._fetcher, self._job.dataset, batch, task_s)
         if not header.flags & Flag.QUIET:
-            self._answer(header.task_id, header.chain, batch, point)
+            answer = self._encoded(batch)
+            del batch  # of what nothing else holds the memory is given away
+            self._answer(header.task_id, header.chain, answer, point)
 
     def _fetch(self, indices: object, wants_state: bool = False) -> Any:
         """Return a batch, ENDED, or what was caught. wants_state: only a stateful job has one."""
@@ -291,23 +295,29 @@ class Worker:
         info = _utils.worker._worker_info
         return 0 if info is None else int(info.id)
 
-    def _answer(
-        self,
-        task_id: int,
-        chain: int,
-        batch: Any,
-        point: Point | SavedPoint | None,
-        free: bool = False,
-    ) -> None:
+    def _encoded(self, batch: Any) -> tuple[Kind, Encoded]:
         try:
             encoded = encode(batch, self.heap)
         except Exception:  # torch would print this and wait for ever
             batch = self._caught()
             encoded = encode(batch, self.heap)
-        kind = Kind.FAILURE if isinstance(batch, ExceptionWrapper) else Kind.BATCH
+        return Kind.FAILURE if isinstance(batch, ExceptionWrapper) else Kind.BATCH, encoded
+
+    def _answer(
+        self,
+        task_id: int,
+        chain: int,
+        answer: tuple[Kind, Encoded],
+        point: Point | SavedPoint | None,
+        free: bool = False,
+    ) -> None:
+        kind, encoded = answer
         flags, extra = Flag.FREE if free else 0, self._extra(point)
         if self._job.tells_shapes:
             extra += pack_shapes(encoded.shapes())
+        encoded.shown.clear()
+        if self.heap is not None:
+            extra += pack_offsets(Section.GIVEN, self.heap.give_away(encoded.in_arena))
         self._send(kind, flags, task_id, chain, encoded, extra)
 
     def _extra(self, point: Point | SavedPoint | None) -> bytes:
@@ -383,4 +393,6 @@ class Worker:
             head = pack(Kind.NOT_INDEPENDENT, task_id=task_id, chain=chain, extra_nbytes=len(why))
             self._channel.send(head, why)
         else:
-            self._answer(task_id, chain, batch, None, free=True)
+            answer = self._encoded(batch)
+            del batch
+            self._answer(task_id, chain, answer, None, free=True)

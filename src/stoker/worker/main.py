@@ -14,9 +14,9 @@ import torch
 from torch.utils.data import _utils
 
 from stoker.scheduler.tasks.slot import Slot
+from stoker.wire.arena import Room
 from stoker.wire.channel import Channel
 from stoker.wire.marks import Marks
-from stoker.wire.slabs import Arena
 from stoker.worker.collate import stack_faster
 from stoker.worker.early import Early
 from stoker.worker.job import Job, note_surroundings
@@ -30,7 +30,7 @@ def main(
     job: Job,
     slot: Slot,
     sock: socket.socket,
-    arena: Arena | None,
+    room: Room | None,
     mark: tuple[Marks, int] | None = None,
 ) -> None:
     """Run as a worker until the trainer closes its end of `sock`. Runs user code.
@@ -46,7 +46,7 @@ def main(
         tune_allocator()
         if job.num_chains:  # else it is compared with the training process itself
             note_surroundings()
-        worker = (job.make_worker or Worker)(job, slot.chain, Channel(sock), arena)
+        worker = (job.make_worker or Worker)(job, slot.chain, Channel(sock), room)
         if mark is not None:
             marks, place = mark
             worker.mark = marks.writer(place)

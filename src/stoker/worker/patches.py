@@ -10,8 +10,8 @@ from typing import Protocol
 
 import torch
 
+from stoker.wire.arena import Heap
 from stoker.wire.batch_codec import LARGE_NBYTES
-from stoker.wire.slabs import Heap
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3  # glibc malloc.h
 _MMAP_THRESHOLD_NBYTES = 1 << 30  # image and video tensors stay below

@@ -20,11 +20,11 @@ from torchdata.stateful_dataloader.stateful import Stateful
 from torchdata.stateful_dataloader.worker import _make_state_dict, try_to_deserialize
 
 from stoker.scheduler.tasks.point import Point, SavedPoint
+from stoker.wire.arena import Room
 from stoker.wire.batch_codec import dumps
 from stoker.wire.channel import Channel, Frame
 from stoker.wire.frame import Kind, pack
 from stoker.wire.sections import Section, pack_section
-from stoker.wire.slabs import Arena
 from stoker.worker.job import Job
 from stoker.worker.loop import ENDED, Worker
 
@@ -32,8 +32,8 @@ from stoker.worker.loop import ENDED, Worker
 class StatefulWorker(Worker):
     """Runs the tasks of one chain of a StatefulDataLoader."""
 
-    def __init__(self, job: Job, chain: int, channel: Channel, arena: Arena | None) -> None:
-        super().__init__(job, chain, channel, arena)
+    def __init__(self, job: Job, chain: int, channel: Channel, room: Room | None) -> None:
+        super().__init__(job, chain, channel, room)
         assert job.worker_states is not None
         self._saved = job.worker_states[chain]
         self._number = chain

@@ -11,21 +11,23 @@ import torch
 from stoker.remote.net.link import Garbled, Link, Message, Word
 from stoker.remote.net.relay import HostRelay, TrainerRelay
 from stoker.report.digest import batch_sha256
+from stoker.wire.arena.arena import Arena
+from stoker.wire.arena.heap import Heap, Room
+from stoker.wire.arena.lender import Lender
 from stoker.wire.batch_codec import decode, encode
 from stoker.wire.channel import Channel
 from stoker.wire.frame import INLINE, Kind, pack
 from stoker.wire.lossless import Encoder
 from stoker.wire.sections import (
     Section,
-    pack_lent,
-    pack_returned,
+    pack_offsets,
     pack_section,
     pack_shapes,
-    unpack_returned,
+    pack_taken,
+    unpack_offsets,
     unpack_sections,
     unpack_wire,
 )
-from stoker.wire.slabs import Arena, Heap, Lender
 
 ARENA_NBYTES = 64 << 20
 
@@ -47,7 +49,7 @@ class Way:
         self.worker, self.trainer = Channel(worker), Channel(trainer)
         self.there, self.here = Thin(there), Thin(here)
         self.worker_arena, self.trainer_arena = Arena(ARENA_NBYTES), Arena(ARENA_NBYTES)
-        self.heap, self.lender = Heap(self.worker_arena), Lender(self.trainer_arena)
+        self.heap, self.lender = Heap(Room(self.worker_arena)), Lender(self.trainer_arena)
         self.host_relay = HostRelay(7, Channel(host_relay), self.worker_arena, self.there, encoder)
         self.trainer_relay = TrainerRelay(7, Channel(trainer_relay), self.trainer_arena, self.here)
         self.here.room = self.trainer_relay.room
@@ -55,7 +57,7 @@ class Way:
 
     def begin(self, lent=()):
         begin = pack_section(Section.START, pickle.dumps((None, False)))
-        extra = begin + pack_lent(list(lent))
+        extra = begin + pack_taken(list(lent))
         self.trainer.send(pack(Kind.BEGIN, extra_nbytes=len(extra)), extra)
         return self.wait_at_worker()
 
@@ -190,9 +192,9 @@ def test_the_worker_gets_its_memory_back_when_a_part_was_sent(way):
         gc.collect()
         frame = way.worker.receive_nowait()
         assert frame is not None and frame.header.kind == Kind.RETURNED
-        for offset in unpack_returned(unpack_sections(frame.extra)[Section.RETURNED]):
+        for offset in unpack_offsets(unpack_sections(frame.extra)[Section.RETURNED]):
             way.heap.drop(offset)
-        extra = pack_returned(way.lender.take_returned())
+        extra = pack_offsets(Section.RETURNED, way.lender.take_returned())
         way.trainer.send(pack(Kind.RETURNED, extra_nbytes=len(extra)), extra)
         way.trainer_relay.pump()
     assert way.lender.lent_nbytes == 0

@@ -11,7 +11,7 @@ from stoker.poll_loop import PollLoop
 from stoker.remote.net import control
 from stoker.remote.net.link import Link, Word
 from stoker.remote.trainer.hosts import Hosts
-from stoker.wire.slabs import Arena
+from stoker.wire.arena.arena import Arena
 from tests.slots import C
 
 JOB = 7

@@ -9,9 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stoker.wire.arena.arena import Arena
+from stoker.wire.arena.heap import Heap, Room
+from stoker.wire.arena.lender import Lender
 from stoker.wire.batch_codec import LARGE_NBYTES, decode, dumps, encode, loads
 from stoker.wire.frame import INLINE, PLACE
-from stoker.wire.slabs import Arena, Heap, Lender
 
 LARGE = 3 * LARGE_NBYTES  # bytes
 ALIGN_NBYTES = 64
@@ -22,7 +24,7 @@ class Side:
 
     def __init__(self, nbytes=1 << 22):
         self.arena = None if nbytes is None else Arena(nbytes)
-        self.heap = None if nbytes is None else Heap(self.arena)
+        self.heap = None if nbytes is None else Heap(Room(self.arena))
         self.lender = None if nbytes is None else Lender(self.arena)
         self.offsets = []
 

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from stoker.wire.extents import ALIGN_NBYTES, Extents
+from stoker.wire.arena.extents import ALIGN_NBYTES, Extents
 
 PAGE = ALIGN_NBYTES
 LIMIT = 16 * PAGE + 100  # the odd bytes at the end are never used

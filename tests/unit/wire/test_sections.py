@@ -8,15 +8,16 @@ from stoker.errors import BrokenGuarantee
 from stoker.wire.sections import (
     Section,
     Shape,
-    pack_lent,
-    pack_returned,
+    Taken,
+    pack_offsets,
     pack_section,
     pack_shapes,
+    pack_taken,
     pack_wire,
-    unpack_lent,
-    unpack_returned,
+    unpack_offsets,
     unpack_sections,
     unpack_shapes,
+    unpack_taken,
     unpack_wire,
 )
 
@@ -30,7 +31,7 @@ def test_each_section_comes_out_as_it_went_in(sections):
 
 
 @given(
-    st.lists(st.tuples(u63, u63, u63)),
+    st.lists(st.builds(Taken, u63, u63, u63, st.booleans())),
     st.lists(u63, min_size=1),
     u63,
     st.lists(
@@ -44,18 +45,23 @@ def test_each_section_comes_out_as_it_went_in(sections):
         )
     ),
 )
-def test_what_the_sections_hold_comes_out_as_it_went_in(lent, returned, nbytes, shapes):
-    extra = pack_lent(lent) + pack_returned(returned) + pack_wire(nbytes) + pack_shapes(shapes)
+def test_what_the_sections_hold_comes_out_as_it_went_in(taken, returned, nbytes, shapes):
+    extra = (
+        pack_taken(taken)
+        + pack_offsets(Section.RETURNED, returned)
+        + pack_wire(nbytes)
+        + pack_shapes(shapes)
+    )
     found = unpack_sections(memoryview(extra))
-    assert unpack_lent(found[Section.LENT]) == lent
-    assert unpack_returned(found[Section.RETURNED]) == tuple(returned)
+    assert unpack_taken(found[Section.TAKEN]) == taken
+    assert unpack_offsets(found[Section.RETURNED]) == tuple(returned)
     assert unpack_wire(found[Section.WIRE]) == nbytes
     said = unpack_shapes(found[Section.SHAPES])
     assert [s and s._replace(size=tuple(s.size), strides=tuple(s.strides)) for s in said] == shapes
 
 
 def test_where_no_extent_came_back_there_is_no_section():
-    assert pack_returned([]) == b""
+    assert pack_offsets(Section.RETURNED, []) == b""
 
 
 @pytest.mark.parametrize(

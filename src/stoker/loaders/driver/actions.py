@@ -23,9 +23,9 @@ from stoker.scheduler.events import (
     Start,
 )
 from stoker.scheduler.tasks.slot import Slot
+from stoker.wire.arena import AT_ONCE_NBYTES
 from stoker.wire.frame import Flag, Kind, pack
-from stoker.wire.sections import Section, pack_lent, pack_returned, pack_section
-from stoker.wire.slabs import AT_ONCE_NBYTES
+from stoker.wire.sections import Section, pack_offsets, pack_section, pack_taken
 
 
 class Actions:
@@ -62,7 +62,8 @@ class Actions:
         if line is None:
             return  # it is being lost: the loss asks again
         task, lender = ask.task, line.lender
-        extra = pack_returned(lender.take_returned()) if lender is not None else b""
+        returned = lender.take_returned() if lender is not None else []
+        extra = pack_offsets(Section.RETURNED, returned)
         if not ask.quiet:
             self._helpers.asked(ask.slot, task.id)
             if not self._is_iterable:
@@ -88,9 +89,9 @@ class Actions:
         line = self._lines.add(start.slot, sock, lender, start.slot in self._workers.away)
         if lender is not None:
             lender.take_returned()  # the new worker has never heard of them
-        lent = lender.lent() if lender is not None else []
+        taken = lender.taken() if lender is not None else []
         begin = pickle.dumps((start.point, start.must_report))
-        self._send(line, Kind.BEGIN, pack_lent(lent) + pack_section(Section.START, begin))
+        self._send(line, Kind.BEGIN, pack_taken(taken) + pack_section(Section.START, begin))
 
     def _resume(self, resume: Resume) -> None:
         self._say(resume.slot, Kind.RESUME, pack_section(Section.SEED, resume.seed))
@@ -124,7 +125,7 @@ class Actions:
             if line.lender is None or line.is_away:
                 continue
             if returned := line.lender.take_returned(AT_ONCE_NBYTES):
-                self._send(line, Kind.RETURNED, pack_returned(returned))
+                self._send(line, Kind.RETURNED, pack_offsets(Section.RETURNED, returned))
 
     def _say(self, slot: Slot, kind: Kind, extra: bytes, task_id: int = -1, flags: int = 0) -> None:
         line = self._lines.get(slot)

@@ -27,9 +27,9 @@ from stoker.poll_loop import PollLoop
 from stoker.scheduler.base import State
 from stoker.scheduler.events import Bounded, Closed, Drawn, Event, GiveUp, Restarted, Start
 from stoker.scheduler.tasks.slot import PACKER, Exit, Slot
+from stoker.wire.arena import ARENA_NBYTES, Lender
 from stoker.wire.batch_codec import dumps
 from stoker.wire.channel import ConnectionLost
-from stoker.wire.slabs import ARENA_NBYTES, Lender
 from stoker.worker.job import Job
 from stoker.worker.main import FAILED, main
 
@@ -69,18 +69,20 @@ class Driver:
         held_limit_nbytes: int,
         processes: Sequence[BaseProcess] = (),
         fleet: "Fleet | None" = None,
+        user: object = None,
     ) -> None:
         """Start the workers. context: how processes are started; processes: with fork, one
         never-started Process a chain; fleet: other machines, which may help if workers are forked.
         held_limit_nbytes: what the script may keep in arenas before further batches are copied to
-        ordinary memory; negative: all are, and that is not reported."""
+        ordinary memory; negative: all are, and that is not reported. user: the loader, whose next
+        workers can use what these leave."""
         reap()
         self.state = state
         self.taken_id = -1  # task of the batch that left last
         self._owner_pid = os.getpid()
         self._is_closed = False
         is_forked = context.get_start_method() == "fork"
-        self._memory = Memory(state.local_slots, arena_nbytes, can_travel=not is_forked)
+        self._memory = Memory(state.local_slots, arena_nbytes, can_travel=not is_forked, user=user)
         here = (
             Template(processes, _body_of(job, self._memory), state.first_slots)
             if is_forked
@@ -234,7 +236,7 @@ class Driver:
             for slot in self._lines.slots:  # where a handler of the script's has ended the wait
                 self._hang_up(slot)
             self._workers.close(deadline.left_s() or 0.0)
-        self._memory.give_back(but=at_work)
+        self._memory.give_back(is_written_to=bool(at_work))
         forks.forget_dead_children()
 
     @property
@@ -242,8 +244,9 @@ class Driver:
         return self._workers.lenders
 
     def abandon(self) -> None:
-        """Close a forked child's copies of the sockets: the workers are the parent's."""
+        """Close a forked child's copies of the descriptors: the workers are the parent's."""
         self._lines.abandon()
+        self._memory.abandon()
 
     # -- workers -----------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from typing import Protocol
 
-from stoker.wire.slabs import ArenaPool, ForkedChild, Lender
+from stoker.wire.arena import ArenaPool, ForkedChild, Lender
 
 pool = ArenaPool()  # arenas of loaders that have ended
 also_spare: list[Callable[[], list[Lender]]] = []  # whoever keeps such of another kind

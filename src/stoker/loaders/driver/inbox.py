@@ -26,11 +26,11 @@ from stoker.scheduler.events import (
     WorkerReady,
 )
 from stoker.scheduler.tasks.slot import Slot
+from stoker.wire.arena import Lender
 from stoker.wire.batch_codec import decode
 from stoker.wire.channel import Frame
 from stoker.wire.frame import INLINE, PLACE, Flag, Header, Kind
-from stoker.wire.sections import Section, unpack_sections, unpack_wire
-from stoker.wire.slabs import Lender
+from stoker.wire.sections import NO_DATA, Section, unpack_offsets, unpack_sections, unpack_wire
 from stoker.wire.stream_copy import STREAM_NBYTES, WHY_NONE
 
 Sections = dict[Section, memoryview]
@@ -117,6 +117,8 @@ class Inbox:
         else:
             self.stats.wire_nbytes += len(frame.payload)
         self._helpers.measure(slot, header.task_id, header.work_us / 1e6, self.is_awaiting)
+        if lender is not None:
+            lender.given = unpack_offsets(sections.get(Section.GIVEN, NO_DATA))
         nbytes, batch = self._decode(frame, lender)
         body = self.bodies.pop(header.task_id, b"")
         if header.kind == Kind.FAILURE:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from stoker import descriptors
 from stoker.poll_loop import PollLoop
 from stoker.scheduler.tasks.slot import Slot
+from stoker.wire.arena import Lender
 from stoker.wire.channel import Channel
-from stoker.wire.slabs import Lender
 
 
 @dataclass(frozen=True, slots=True)

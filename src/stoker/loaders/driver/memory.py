@@ -3,27 +3,35 @@
 Owner: the thread that iterates.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from weakref import ref
 
 from stoker.loaders.driver import forks
 from stoker.scheduler.tasks.slot import FINGERPRINT, Slot
+from stoker.wire.arena import Lender, Room
 from stoker.wire.marks import Marks
-from stoker.wire.slabs import Arena, Lender
 
 
 class Memory:
-    def __init__(self, slots: Sequence[Slot], arena_nbytes: int, can_travel: bool) -> None:
-        """Take an arena for each slot. can_travel: to processes that are spawned."""
-        self.lenders: dict[Slot, Lender | None] = {
-            slot: forks.pool.take(arena_nbytes, can_travel) for slot in slots
-        }  # a slot without one: the system refuses to map more
+    def __init__(
+        self, slots: Sequence[Slot], arena_nbytes: int, can_travel: bool, user: object = None
+    ) -> None:
+        """Take a region of an arena for each slot. can_travel: to processes that are spawned;
+        user: see `ArenaPool.take`."""
+        # Not the loader itself, which may have its iterator and so this: a cycle.
+        self._user = None if user is None else ref(user)
+        self._regions = forks.pool.take(len(slots), arena_nbytes, can_travel, user)
         self._places = {slot: place for place, slot in enumerate((*slots, FINGERPRINT))}
         self._marks = Marks(len(self._places), can_travel)
+        lenders = self._regions.lenders if self._regions is not None else []
+        self.lenders: dict[Slot, Lender] = dict(zip(slots, lenders, strict=False))
 
-    def of(self, slot: Slot) -> tuple[Arena | None, tuple[Marks, int]]:
-        """Return what a worker is given: its arena, and where it marks the task at work."""
-        lender = self.lenders.get(slot)
-        return None if lender is None else lender.arena, (self._marks, self._places[slot])
+    def of(self, slot: Slot) -> tuple[Room | None, tuple[Marks, int]]:
+        """Return what a worker is given: where it may write, and where it marks the task at work."""
+        place, room = self._places[slot], None
+        if self._regions is not None and slot in self.lenders:
+            room = self._regions.room(place)
+        return room, (self._marks, place)
 
     def begun(self, slot: Slot) -> int:
         """Return the id of the task that the slot's latest worker was making, or NOTHING."""
@@ -33,8 +41,14 @@ class Memory:
         """Erase a slot's mark, for another worker is about to start there."""
         self._marks.clear(self._places[slot])
 
-    def give_back(self, but: Collection[Slot] = ()) -> None:
-        """Pool the arenas for the next loader. but: slots whose workers may yet write to theirs."""
-        for slot, lender in self.lenders.items():
-            if lender is not None and slot not in but:
-                forks.pool.give(lender)
+    def abandon(self) -> None:
+        """Close a forked child's copies of descriptors."""
+        if self._regions is not None:
+            self._regions.close()
+
+    def give_back(self, is_written_to: bool = False) -> None:
+        """Pool the arena for the next loader. is_written_to: a worker of this one lives yet."""
+        if self._regions is not None:
+            self._regions.close()
+            if not is_written_to:
+                forks.pool.give(self._regions, self._user)

@@ -13,7 +13,7 @@ from stoker.local.cluster import Cluster
 from stoker.remote.net.control import Cause
 from stoker.scheduler.events import Lost
 from stoker.scheduler.tasks.slot import Exit, Slot
-from stoker.wire.slabs import Lender
+from stoker.wire.arena import Lender
 from stoker.worker.main import FAILED
 
 if TYPE_CHECKING:  # its packages may not be installed where no other machine is asked for

@@ -22,7 +22,7 @@ from stoker.fingerprint.outside import Outside
 from stoker.wire.batch_codec import loads
 from stoker.wire.channel import Frame
 from stoker.wire.frame import Kind, pack
-from stoker.wire.sections import Section, pack_section, unpack_lent, unpack_sections
+from stoker.wire.sections import Section, pack_section, unpack_sections, unpack_taken
 from stoker.worker.early import Early
 from stoker.worker.job import Job
 from stoker.worker.loop import Worker
@@ -65,7 +65,7 @@ class StandIn(Worker):
             self._fingerprint = b""
 
     def _begin(self, frame: Frame) -> None:
-        self._take_heap(unpack_lent(unpack_sections(frame.extra)[Section.LENT]))
+        self._take_heap(unpack_taken(unpack_sections(frame.extra)[Section.TAKEN]))
 
     def _serve(self, frame: Frame) -> None:
         header = frame.header
@@ -89,7 +89,7 @@ class StandIn(Worker):
             self._channel.send(head, words)
         else:
             told = after if after != before else None
-            self._answer(header.task_id, 0, (batch, told), None, free=True)
+            self._answer(header.task_id, 0, self._encoded((batch, told)), None, free=True)
 
     def _why_not(self, batch: Any) -> str:
         """Return why the script may not have this batch, in words; empty: it left no trace."""

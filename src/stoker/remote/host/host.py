@@ -36,10 +36,10 @@ from stoker.remote.net.printed import Flow
 from stoker.remote.net.relay import HostRelay
 from stoker.remote.net.ship import Manifest
 from stoker.scheduler.tasks.slot import Role, Slot
+from stoker.wire.arena import ARENA_NBYTES
 from stoker.wire.channel import Channel, ConnectionLost
 from stoker.wire.lossless import Encoder, warm
 from stoker.wire.marks import NOTHING, Marks
-from stoker.wire.slabs import ARENA_NBYTES
 
 DIAL_S = 10.0
 # A stopped worker is given this long to be continued before it is taken for lost.

@@ -24,9 +24,9 @@ from stoker.local.template import Template
 from stoker.remote.net.printed import STDERR, STDOUT
 from stoker.remote.net.ship import CannotGo, Manifest, unpack
 from stoker.scheduler.tasks.slot import Role, Slot
+from stoker.wire.arena import Arena, Room
 from stoker.wire.channel import Channel
 from stoker.wire.marks import Marks
-from stoker.wire.slabs import Arena
 from stoker.worker.job import Job
 from stoker.worker.main import main
 
@@ -58,7 +58,7 @@ class JobProcess:
 
         def body(_: Slot, sock: socket.socket) -> None:
             slot, arena, marks = _received(sock, arena_nbytes)
-            main(job[0], slot, sock, arena, (marks, 0))
+            main(job[0], slot, sock, Room(arena), (marks, 0))
 
         context = multiprocessing.get_context("fork")
         processes = [context.Process(daemon=True)]

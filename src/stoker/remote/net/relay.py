@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stoker.remote.net.link import Garbled, Link, Message, Word
+from stoker.wire.arena import Arena, Heap, Room
 from stoker.wire.channel import Channel, Frame
 from stoker.wire.frame import HEADER, INLINE, PLACE, Header, Kind, pack, unpack
 from stoker.wire.lossless import Encoder, decode
@@ -24,15 +25,14 @@ from stoker.wire.sections import (
     NO_DATA,
     Section,
     Shape,
-    pack_returned,
+    pack_offsets,
     pack_section,
     pack_wire,
-    unpack_lent,
-    unpack_returned,
+    unpack_offsets,
     unpack_sections,
     unpack_shapes,
+    unpack_taken,
 )
-from stoker.wire.slabs import Arena, Heap
 
 _NUM_PARTS = struct.Struct("<I")
 _PART = struct.Struct("<BIQQ")  # codec, nbytes of its head, of it as it travels, of it raw
@@ -112,7 +112,7 @@ class HostRelay:
     def _give_back(self, offsets: list[int]) -> None:
         """Tell the worker that it may write to these extents again."""
         if offsets:
-            extra = pack_returned(offsets)
+            extra = pack_offsets(Section.RETURNED, offsets)
             self.channel.send(pack(Kind.RETURNED, extra_nbytes=len(extra)), extra)
 
 
@@ -159,14 +159,14 @@ class TrainerRelay:
     def _for_this_arena(self, frame: Frame) -> tuple[Header, memoryview]:
         """Take what concerns this end's arena out of a frame. Returns what is for the worker."""
         sections = unpack_sections(frame.extra)
-        lent = sections.get(Section.LENT)
-        if lent is not None:
-            sections[Section.LENT] = NO_DATA
+        taken = sections.get(Section.TAKEN)
+        if taken is not None:
+            sections[Section.TAKEN] = NO_DATA
             if self._arena is not None:
-                self._heap = Heap(self._arena, unpack_lent(lent))
+                self._heap = Heap(Room(self._arena), unpack_taken(taken))
         returned = sections.pop(Section.RETURNED, NO_DATA)
         if self._heap is not None:
-            for offset in unpack_returned(returned):
+            for offset in unpack_offsets(returned):
                 self._heap.drop(offset)
         return _with_extra(frame, sections)
 

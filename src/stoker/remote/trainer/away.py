@@ -14,7 +14,7 @@ from stoker.local.cluster import Cluster
 from stoker.remote.net import control
 from stoker.remote.net.control import Cause
 from stoker.scheduler.tasks.slot import Exit, Slot
-from stoker.wire.slabs import Lender
+from stoker.wire.arena import Lender
 
 if TYPE_CHECKING:
     from stoker.remote.trainer.fleet import Fleet

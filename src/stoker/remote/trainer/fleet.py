@@ -23,7 +23,7 @@ from stoker.remote.engines.engine import Settings
 from stoker.remote.net import control
 from stoker.remote.net.control import MESSAGE_NBYTES
 from stoker.remote.trainer.away import Away
-from stoker.wire.slabs import Arena, Lender
+from stoker.wire.arena import Arena, Lender
 
 RECEIVER_LOST = "stoker's receiver died"
 SILENT_S = 5.0  # it says something twice a second

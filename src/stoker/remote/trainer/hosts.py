@@ -20,8 +20,8 @@ from stoker.remote.net.control import Cause
 from stoker.remote.net.link import LOST_S, Link, Message, Word
 from stoker.remote.net.relay import TrainerRelay
 from stoker.scheduler.tasks.slot import Slot
+from stoker.wire.arena import Arena
 from stoker.wire.channel import Channel, ConnectionLost
-from stoker.wire.slabs import Arena
 
 GIVEN_BACK = "its machine was given back"
 

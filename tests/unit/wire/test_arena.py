@@ -3,18 +3,22 @@
 import ctypes
 import os
 
-from stoker.wire.slabs import AT_ONCE_NBYTES, Arena, ArenaPool, ForkedChild, Heap, Lender
+from stoker.wire.arena.arena import Arena
+from stoker.wire.arena.forked_child import ForkedChild
+from stoker.wire.arena.heap import AT_ONCE_NBYTES, Heap, Room
+from stoker.wire.arena.lender import Lender
+from stoker.wire.sections import Taken
 
 NBYTES = 100_000
 
 
 def test_a_replacement_worker_counts_an_extent_that_is_lent_twice_twice():
     arena = Arena(1 << 20)
-    first, lender = Heap(arena), Lender(arena)
+    first, lender = Heap(Room(arena)), Lender(arena)
     view = first.allocate(NBYTES)
     assert view is not None
     one, other = lender.lend(0, NBYTES), lender.lend(0, NBYTES)  # one tensor in two batches
-    replacement = Heap(arena, lender.lent())
+    replacement = Heap(Room(arena), lender.lent())
     del one
     for offset in lender.take_returned():
         replacement.drop(offset)
@@ -26,7 +30,7 @@ def test_a_replacement_worker_counts_an_extent_that_is_lent_twice_twice():
 
 
 def test_a_heap_gives_an_extent_again_once_its_view_died():
-    heap = Heap(Arena(1 << 17))
+    heap = Heap(Room(Arena(1 << 17)))
     view = heap.allocate(NBYTES)
     assert view is not None and heap.allocate(NBYTES) is None
     del view
@@ -34,7 +38,7 @@ def test_a_heap_gives_an_extent_again_once_its_view_died():
 
 
 def test_a_dead_view_whose_extent_is_on_its_way_keeps_it():
-    heap = Heap(Arena(1 << 17))
+    heap = Heap(Room(Arena(1 << 17)))
     view = heap.allocate(NBYTES)
     heap.hold(0)
     del view
@@ -46,7 +50,7 @@ def test_a_dead_view_whose_extent_is_on_its_way_keeps_it():
 def test_what_is_lent_is_counted_and_comes_back_once():
     lender = Lender(Arena(1 << 20))
     view = lender.lend(8192, NBYTES)
-    assert (lender.lent(), lender.lent_nbytes) == ([(8192, NBYTES, 1)], NBYTES)
+    assert (lender.lent(), lender.lent_nbytes) == ([Taken(8192, NBYTES, 1, False)], NBYTES)
     assert lender.take_returned() == []
     del view
     assert lender.take_returned() == [8192]
@@ -71,7 +75,7 @@ def test_a_heap_hears_what_came_back_before_it_takes_much():
         while news:
             heap.drop(news.pop())
 
-    heap = Heap(Arena(1 << 22), [(0, AT_ONCE_NBYTES, 1)], hear)
+    heap = Heap(Room(Arena(1 << 22)), [Taken(0, AT_ONCE_NBYTES, 1, False)], hear)
     assert heap.allocate(AT_ONCE_NBYTES) is not None and heap.find(heap.arena.address) == 0
     news.append(0)
     again = heap.allocate(AT_ONCE_NBYTES)
@@ -89,7 +93,7 @@ def test_a_forked_process_that_may_see_a_view_keeps_it():
     later = lender.lend(NBYTES, 10)
     del view, later
     assert lender.take_returned() == [NBYTES], "the later one came after the fork"
-    assert lender.lent() == [(0, NBYTES, 1)]
+    assert lender.lent() == [Taken(0, NBYTES, 1, False)]
     os.close(child_fd)
     assert lender.take_returned() == [0]
     assert child.is_gone()
@@ -109,26 +113,3 @@ def test_a_process_that_is_forked_later_does_not_keep_a_view_that_had_died():
     assert lender.take_returned() == [0]
     os.close(child_fds[1])
     assert second.is_gone()
-
-
-def test_a_pool_gives_an_arena_again_only_when_nothing_of_it_is_lent():
-    pool = ArenaPool()
-    lender = pool.take(1 << 20)
-    assert lender is not None
-    view = lender.lend(0, NBYTES)
-    pool.give(lender)
-    other = pool.take(1 << 20)
-    assert other is not None and other is not lender
-    del view
-    assert pool.take(1 << 20) is lender
-
-
-def test_a_pool_gives_no_arena_that_is_too_small():
-    pool = ArenaPool()
-    small = pool.take(1 << 16)
-    pool.give(small)
-    assert pool.take(1 << 20) is not small
-
-
-def test_memory_that_no_system_has_is_none():
-    assert ArenaPool().take(1 << 62) is None

@@ -11,22 +11,26 @@ ALIGN_NBYTES = 4096  # a page: tensors start where torch's own shared memory wou
 
 
 class Extents:
-    """Allocator of offsets below `limit_nbytes`. `taken`: extents (offset, nbytes) not to touch."""
+    """Allocator of offsets from `start` to `limit_nbytes`, both multiples of ALIGN_NBYTES or rounded
+    inwards. `taken`: extents (offset, nbytes) not to touch, there or elsewhere."""
 
-    def __init__(self, limit_nbytes: int, taken: Iterable[tuple[int, int]] = ()) -> None:
+    def __init__(
+        self, limit_nbytes: int, taken: Iterable[tuple[int, int]] = (), start: int = 0
+    ) -> None:
         self._size: dict[int, int] = {}  # in use: offset -> rounded nbytes
         self._starts: list[int] = []  # free extents, ascending
         self._ends: list[int] = []
-        end_of_last = 0
+        end_of_last = rounded(start) if start else 0
+        limit = limit_nbytes - limit_nbytes % ALIGN_NBYTES
         for offset, nbytes in sorted(taken):
-            self._append_free(end_of_last, offset)
-            self._size[offset] = _rounded(nbytes)
-            end_of_last = offset + _rounded(nbytes)
-        self._append_free(end_of_last, limit_nbytes - limit_nbytes % ALIGN_NBYTES)
+            self._append_free(end_of_last, min(offset, limit))
+            self._size[offset] = rounded(nbytes)
+            end_of_last = max(end_of_last, offset + rounded(nbytes))
+        self._append_free(end_of_last, limit)
 
     def take(self, nbytes: int) -> int | None:
         """Return the offset of a new extent; None if none is large enough."""
-        wanted = _rounded(nbytes)
+        wanted = rounded(nbytes)
         for i, start in enumerate(self._starts):
             if self._ends[i] - start >= wanted:
                 self._size[start] = wanted
@@ -54,6 +58,10 @@ class Extents:
             self._starts.insert(i, offset)
             self._ends.insert(i, end)
 
+    def size_of(self, offset: int) -> int:
+        """Return the rounded bytes of an extent that is in use. Raises KeyError otherwise."""
+        return self._size[offset]
+
     @property
     def used_nbytes(self) -> int:
         return sum(self._size.values())
@@ -64,5 +72,6 @@ class Extents:
             self._ends.append(end)
 
 
-def _rounded(nbytes: int) -> int:
+def rounded(nbytes: int) -> int:
+    """Return the bytes of the extent that so many bytes take: whole pages, at least one."""
     return max(ALIGN_NBYTES, -(-nbytes // ALIGN_NBYTES) * ALIGN_NBYTES)

@@ -1,0 +1,92 @@
+"""Shared memory for batches: a sparse mapping, and views of its extents whose deaths are heard of.
+
+Promise: an extent is written again only when nothing can see it any more: its last view on the
+trainer's side died (lender.py), the worker's own references died (heap.py), and every process that
+was forked while a view lived has ended (forked_child.py).
+Ban: no allocation per batch. A first touch of a page costs twenty times a second one.
+"""
+
+import ctypes
+import mmap
+import os
+from multiprocessing.reduction import DupFd
+from typing import Protocol
+from weakref import ref
+
+from stoker.wire.arena.forked_child import ForkedChild
+
+# Address space of an arena of a worker on another machine, at either end. Only touched pages exist,
+# but a process has 128 TiB for all.
+ARENA_NBYTES = 64 << 30
+
+_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Linux; named in mmap from Python 3.13 on
+
+
+class Arena:
+    """A sparse shared mapping that forked children inherit; pages exist once they are touched.
+
+    It has no name and no file descriptor, so nothing of it can be left behind; with `can_travel`
+    it has a descriptor, by which a process that is being started can be given it.
+    Raises OSError where the system refuses (ulimit -v).
+    """
+
+    def __init__(self, nbytes: int, can_travel: bool = False, fd: int | None = None) -> None:
+        self.nbytes = nbytes
+        self.can_travel = can_travel
+        flags = mmap.MAP_SHARED | _NORESERVE
+        if can_travel and fd is None:
+            fd = os.memfd_create("stoker-arena", os.MFD_CLOEXEC)
+            os.ftruncate(fd, nbytes)
+        if fd is None:
+            flags |= mmap.MAP_ANONYMOUS
+        self._fd = fd
+        self._map = mmap.mmap(-1 if fd is None else fd, nbytes, flags=flags)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle only while a process is being started: multiprocessing carries the descriptor."""
+        assert self._fd is not None, "this arena can only be inherited"
+        return _arena_of, (self.nbytes, DupFd(self._fd))
+
+    def __del__(self) -> None:
+        fd = getattr(self, "_fd", None)
+        if fd is not None:
+            os.close(fd)
+
+    def view(self, offset: int, nbytes: int) -> memoryview:
+        """Return a view of these bytes; the caller knows that they are not freed meanwhile."""
+        return memoryview(self._map)[offset : offset + nbytes]
+
+    @property
+    def fd(self) -> int:
+        """The file descriptor of an arena that can travel."""
+        assert self._fd is not None, "this arena can only be inherited"
+        return self._fd
+
+    def extent(self, offset: int, nbytes: int) -> "ctypes.Array[ctypes.c_ubyte]":
+        """Return an object that exports these bytes and lives as long as any view of any view.
+
+        A memoryview would not do: whoever makes a memoryview of it, as NumPy does, keeps the buffer
+        but not that object.
+        """
+        return (ctypes.c_ubyte * nbytes).from_buffer(self._map, offset)
+
+
+class Travelling(Protocol):
+    def detach(self) -> int: ...
+
+
+def _arena_of(nbytes: int, descriptor: Travelling) -> Arena:
+    fd = descriptor.detach()
+    os.set_inheritable(fd, False)
+    return Arena(nbytes, can_travel=True, fd=fd)
+
+
+class Loan(ref["ctypes.Array[ctypes.c_ubyte]"]):
+    """A weak reference to an extent that is being viewed, with what its owner has to know of it."""
+
+    __slots__ = ("children", "circulates", "nbytes", "offset")
+    offset: int
+    nbytes: int
+    circulates: bool
+    children: list[ForkedChild]  # of forks made while the view lived: they may still see it

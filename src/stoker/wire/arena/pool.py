@@ -1,0 +1,69 @@
+"""Keeps arenas whose pages are touched already, for the next loader.
+
+Owner: the trainer; used under the iterator's own calls only.
+"""
+
+from collections.abc import Iterator
+from weakref import ref
+
+from stoker.wire.arena.extents import ALIGN_NBYTES
+from stoker.wire.arena.lender import Lender
+from stoker.wire.arena.regions import Regions
+
+MAX_POOLED = 8  # each holds the pages of one loader's batches
+
+
+_Spare = tuple[Regions, ref[object] | None]  # and who used them last
+
+
+class ArenaPool:
+    def __init__(self) -> None:
+        self._spare: list[_Spare] = []
+
+    def take(
+        self, num: int, region_nbytes: int, can_travel: bool = False, user: object = None
+    ) -> Regions | None:
+        """Return `num` regions or more, opened; None if the system refuses to map more. user: who
+        wants the arena that it had, though a batch of its last epoch still lies there."""
+        for spare in () if can_travel else tuple(self._spare):
+            regions, last_user = spare
+            is_its = user is not None and last_user is not None and last_user() is user
+            may_be_lent_nbytes = region_nbytes // 4 if is_its else 0
+            if (
+                len(regions.lenders) >= num
+                and regions.region_nbytes + ALIGN_NBYTES > region_nbytes
+                and regions.lent_nbytes() <= may_be_lent_nbytes
+                and self._remove(spare)
+            ):
+                regions.open(keeps_circulating=is_its)
+                return regions
+        for nbytes in (region_nbytes, region_nbytes // num):
+            try:
+                regions = Regions(num, nbytes, can_travel)
+            except (OSError, ValueError, OverflowError):
+                continue
+            regions.open(keeps_circulating=False)
+            return regions
+        return None
+
+    def give(self, regions: Regions, user: ref[object] | None = None) -> None:
+        """Keep regions whose workers have ended."""
+        if regions.arena.can_travel:
+            return  # what it costs to make another is little beside a process that is spawned
+        self._spare.append((regions, user))
+        del self._spare[:-MAX_POOLED]
+
+    def _remove(self, spare: _Spare) -> bool:
+        """Returns whether it was still there: any line may collect garbage, whose finalizers end
+        other loaders, and so `give`."""
+        try:
+            self._spare.remove(spare)
+        except ValueError:
+            return False
+        return True
+
+    def clear(self) -> None:
+        self._spare.clear()
+
+    def __iter__(self) -> Iterator[Lender]:
+        return iter([lender for regions, _ in self._spare for lender in regions.lenders])
