@@ -88,6 +88,13 @@ def test_batches_and_trainer_randomness_are_those_of_torch(method, persistent):
     both(partial(make, method=method, persistent_workers=persistent), epochs)
 
 
+def test_large_batches_from_memory_that_goes_from_worker_to_worker():
+    def made(num_workers):
+        return make(num_workers, "spawn", Plain(24, 1 << 20), persistent_workers=True)
+
+    both(made, epochs)
+
+
 def test_iterables():
     def made(num_workers):
         dataset = Shards(SHARDS["uneven"], draws="numpy")

@@ -2,6 +2,7 @@
 is touched than is in use at once."""
 
 import ctypes
+import gc
 from itertools import pairwise
 from weakref import ref
 
@@ -30,7 +31,7 @@ class Worker:
     def __init__(self, regions, number):
         self.lender = regions.lenders[number]
         self.lender.take_returned()
-        self.heap = Heap(regions.room(number), self.lender.taken(), self.hear)
+        self.heap = Heap(regions.room(number), regions.taken(number), self.hear)
         self.making = []  # views
         self.kept = []  # by the dataset
         self.unread = []  # frames: [(offset, nbytes)], given
@@ -241,7 +242,7 @@ def test_a_pool_gives_a_loader_its_own_arena_again_with_the_last_batch_in_it():
     pool.give(regions, ref(Model))
     assert pool.take(2, 1 << 26, user=Worker) is not regions
     again = pool.take(2, 1 << 26, user=Model)
-    assert again is regions and again.lenders[0].taken()[0].times == 1
+    assert again is regions and again.taken(0)[0].times == 1
     regions.close()
     pool.give(regions, ref(Model))
     views = [regions.lenders[0].lend(LARGE * number, LARGE) for number in range(1, 20)]
@@ -264,6 +265,30 @@ def test_a_pool_gives_each_arena_once_though_others_are_given_to_it_meanwhile():
     pool.give(last)
     taken = [pool.take(1, 1 << 20) for _ in range(2 * MAX_POOLED)]
     assert len(set(map(id, taken))) == len(taken)
+
+
+def test_a_pool_keeps_no_arena_of_which_it_could_not_hear_that_a_view_died():
+    """The collector clears the weak references that belong to garbage, before finalizers run."""
+
+    class Iterator:
+        def __init__(self, pool):
+            self.pool, self.regions, self.itself = pool, pool.take(1, 1 << 26), self
+
+        def __del__(self):
+            self.regions.close()
+            self.pool.give(self.regions)
+
+    def collected(lends):
+        pool = ArenaPool()
+        iterator = Iterator(pool)
+        arena = iterator.regions.arena
+        held = [iterator.regions.lenders[0].lend(4096, LARGE)] * lends
+        del iterator
+        gc.collect()
+        return pool.take(1, 1 << 26).arena is arena, held
+
+    assert collected(lends=0)[0], "one of which nothing is held is kept"
+    assert not collected(lends=1)[0]
 
 
 def test_a_pool_gives_no_arena_that_is_too_small():

@@ -89,9 +89,12 @@ class Actions:
         line = self._lines.add(start.slot, sock, lender, start.slot in self._workers.away)
         if lender is not None:
             lender.take_returned()  # the new worker has never heard of them
-        taken = lender.taken() if lender is not None else []
         begin = pickle.dumps((start.point, start.must_report))
-        self._send(line, Kind.BEGIN, pack_taken(taken) + pack_section(Section.START, begin))
+        self._send(
+            line,
+            Kind.BEGIN,
+            pack_taken(self._workers.taken(start.slot)) + pack_section(Section.START, begin),
+        )
 
     def _resume(self, resume: Resume) -> None:
         self._say(resume.slot, Kind.RESUME, pack_section(Section.SEED, resume.seed))

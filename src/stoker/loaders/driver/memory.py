@@ -10,6 +10,7 @@ from stoker.loaders.driver import forks
 from stoker.scheduler.tasks.slot import FINGERPRINT, Slot
 from stoker.wire.arena import Lender, Room
 from stoker.wire.marks import Marks
+from stoker.wire.sections import Taken
 
 
 class Memory:
@@ -32,6 +33,10 @@ class Memory:
         if self._regions is not None and slot in self.lenders:
             room = self._regions.room(place)
         return room, (self._marks, place)
+
+    def taken(self, slot: Slot) -> list[Taken]:
+        """Return what the slot's next worker must not write to."""
+        return [] if self._regions is None else self._regions.taken(self._places[slot])
 
     def begun(self, slot: Slot) -> int:
         """Return the id of the task that the slot's latest worker was making, or NOTHING."""

@@ -14,6 +14,7 @@ from stoker.remote.net.control import Cause
 from stoker.scheduler.events import Lost
 from stoker.scheduler.tasks.slot import Exit, Slot
 from stoker.wire.arena import Lender
+from stoker.wire.sections import Taken
 from stoker.worker.main import FAILED
 
 if TYPE_CHECKING:  # its packages may not be installed where no other machine is asked for
@@ -104,6 +105,13 @@ class Workers(Cluster):
         if self._there is not None and slot in self._away:
             return self._there.lender_of(slot)
         return self._memory.lenders.get(slot)
+
+    def taken(self, slot: Slot) -> list[Taken]:
+        """Return what of its arena a worker that starts in the slot must leave alone."""
+        if self._there is not None and slot in self._away:
+            lender = self._there.lender_of(slot)
+            return [] if lender is None else lender.lent()
+        return self._memory.taken(slot)
 
     @property
     def lenders(self) -> list[Lender]:

@@ -21,9 +21,6 @@ class Circulation(Protocol):
     def free(self, offset: int) -> None:
         """Note that nothing sees it any more: any worker may have it."""
 
-    def taken(self, lender: "Lender") -> list[Taken]:
-        """Return what the next worker of a lender's slot must leave alone."""
-
 
 class Lender:
     """Tracks the extents, sent by one slot's workers, that tensors here still view."""
@@ -94,9 +91,13 @@ class Lender:
             for offset, loans in self._loans.items()
         ]
 
-    def taken(self) -> list[Taken]:
-        """Return what the slot's next worker must leave alone."""
-        return self.lent() if self._circulation is None else self._circulation.taken(self)
+    def will_hear(self) -> bool:
+        """Whether the death of each view that lives will be heard of. Not where this was garbage:
+        the collector has cleared the weak references that belonged to it, though a finalizer keeps
+        it. Source: cpython Modules/gcmodule.c `handle_weakrefs`, 3.11."""
+        self._look_at_dead()
+        num_dead = sum(loan() is None for loans in self._loans.values() for loan in loans)
+        return num_dead <= len(self._seen)
 
     def _return(self, loan: Loan) -> None:
         if loan.circulates and self._circulation is not None:

@@ -50,6 +50,8 @@ class ArenaPool:
         """Keep regions whose workers have ended."""
         if regions.arena.can_travel:
             return  # what it costs to make another is little beside a process that is spawned
+        if not all(lender.will_hear() for lender in regions.lenders):
+            return  # it could never be used again
         self._spare.append((regions, user))
         del self._spare[:-MAX_POOLED]
 
