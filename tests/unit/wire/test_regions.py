@@ -303,3 +303,15 @@ def test_memory_that_no_system_has_is_none_and_a_little_less_is_given():
     assert ArenaPool().take(1, 1 << 62) is None
     regions = ArenaPool().take(64, 1 << 46)  # 4 PiB; a process has 128 TiB
     assert regions is not None and regions.region_nbytes == 1 << 40
+    pool = ArenaPool()
+    pool.give(regions)
+    assert pool.take(64, 1 << 46) is regions, "nobody can have more"
+
+
+def test_a_pool_gives_a_loader_its_own_arena_before_others():
+    pool = ArenaPool()
+    others, its = (pool.take(1, 1 << 20) for _ in range(2))
+    pool.give(others, ref(Worker))
+    pool.give(its, ref(Model))
+    assert pool.take(1, 1 << 20, user=Model) is its
+    assert pool.take(1, 1 << 20, user=Model) is others

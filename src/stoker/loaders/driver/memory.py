@@ -24,15 +24,25 @@ class Memory:
         self._regions = forks.pool.take(len(slots), arena_nbytes, can_travel, user)
         self._places = {slot: place for place, slot in enumerate((*slots, FINGERPRINT))}
         self._marks = Marks(len(self._places), can_travel)
-        lenders = self._regions.lenders if self._regions is not None else []
-        self.lenders: dict[Slot, Lender] = dict(zip(slots, lenders, strict=False))
 
     def of(self, slot: Slot) -> tuple[Room | None, tuple[Marks, int]]:
         """Return what a worker is given: where it may write, and where it marks the task at work."""
         place, room = self._places[slot], None
-        if self._regions is not None and slot in self.lenders:
+        if self._regions is not None and slot != FINGERPRINT:
             room = self._regions.room(place)
         return room, (self._marks, place)
+
+    def lender(self, slot: Slot) -> Lender | None:
+        """Return the lender of the slot's region, if the system gave memory."""
+        place = self._places.get(slot, -1)
+        if self._regions is None or slot == FINGERPRINT or place < 0:
+            return None
+        return self._regions.lenders[place]
+
+    @property
+    def lenders(self) -> list[Lender]:
+        """All lenders of the arena: an earlier loader may have had more slots."""
+        return [] if self._regions is None else self._regions.lenders
 
     def taken(self, slot: Slot) -> list[Taken]:
         """Return what the slot's next worker must not write to."""

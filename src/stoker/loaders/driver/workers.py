@@ -104,7 +104,7 @@ class Workers(Cluster):
         """Return the lender of the arena that the slot's latest worker writes to, if it has one."""
         if self._there is not None and slot in self._away:
             return self._there.lender_of(slot)
-        return self._memory.lenders.get(slot)
+        return self._memory.lender(slot)
 
     def taken(self, slot: Slot) -> list[Taken]:
         """Return what of its arena a worker that starts in the slot must leave alone."""
@@ -116,7 +116,7 @@ class Workers(Cluster):
     @property
     def lenders(self) -> list[Lender]:
         away = [] if self._there is None else self._there.lenders
-        return [lender for lender in (*self._memory.lenders.values(), *away) if lender is not None]
+        return [*self._memory.lenders, *away]
 
     def hung_up(self, slot: Slot) -> None:
         """Note that nothing is read from the slot's worker any more."""

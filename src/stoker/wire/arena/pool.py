@@ -4,16 +4,21 @@ Owner: the trainer; used under the iterator's own calls only.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 from weakref import ref
 
-from stoker.wire.arena.extents import ALIGN_NBYTES
 from stoker.wire.arena.lender import Lender
 from stoker.wire.arena.regions import Regions
 
 MAX_POOLED = 8  # each holds the pages of one loader's batches
 
 
-_Spare = tuple[Regions, ref[object] | None]  # and who used them last
+class _Spare(NamedTuple):
+    regions: Regions
+    last_user: ref[object] | None
+
+    def is_of(self, user: object) -> bool:
+        return self.last_user is not None and self.last_user() is user
 
 
 class ArenaPool:
@@ -25,21 +30,21 @@ class ArenaPool:
     ) -> Regions | None:
         """Return `num` regions or more, opened; None if the system refuses to map more. user: who
         wants the arena that it had, though a batch of its last epoch still lies there."""
-        for spare in () if can_travel else tuple(self._spare):
-            regions, last_user = spare
-            is_its = user is not None and last_user is not None and last_user() is user
+        its = [spare for spare in self._spare if user is not None and spare.is_of(user)]
+        for spare in () if can_travel else (*its, *self._spare):
+            regions, is_its = spare.regions, spare in its
             may_be_lent_nbytes = region_nbytes // 4 if is_its else 0
             if (
                 len(regions.lenders) >= num
-                and regions.region_nbytes + ALIGN_NBYTES > region_nbytes
+                and regions.asked_nbytes >= region_nbytes
                 and regions.lent_nbytes() <= may_be_lent_nbytes
                 and self._remove(spare)
             ):
                 regions.open(keeps_circulating=is_its)
                 return regions
-        for nbytes in (region_nbytes, region_nbytes // num):
+        for num_parts in (1, max(num, 1)):
             try:
-                regions = Regions(num, nbytes, can_travel)
+                regions = Regions(num, region_nbytes, can_travel, num_parts)
             except (OSError, ValueError, OverflowError):
                 continue
             regions.open(keeps_circulating=False)
@@ -52,7 +57,7 @@ class ArenaPool:
             return  # what it costs to make another is little beside a process that is spawned
         if not all(lender.will_hear() for lender in regions.lenders):
             return  # it could never be used again
-        self._spare.append((regions, user))
+        self._spare.append(_Spare(regions, user))
         del self._spare[:-MAX_POOLED]
 
     def _remove(self, spare: _Spare) -> bool:
@@ -68,4 +73,4 @@ class ArenaPool:
         self._spare.clear()
 
     def __iter__(self) -> Iterator[Lender]:
-        return iter([lender for regions, _ in self._spare for lender in regions.lenders])
+        return iter([lender for spare in self._spare for lender in spare.regions.lenders])

@@ -14,10 +14,14 @@ from stoker.wire.sections import Taken
 
 
 class Regions:
-    """An arena of `num` regions, with a lender for each. Raises OSError where the system refuses."""
+    """An arena of `num` regions, with a lender for each. num_parts: each is so many times smaller
+    than was asked for. Raises OSError where the system refuses."""
 
-    def __init__(self, num: int, region_nbytes: int, can_travel: bool) -> None:
-        self.region_nbytes = region_nbytes - region_nbytes % ALIGN_NBYTES
+    def __init__(
+        self, num: int, asked_nbytes: int, can_travel: bool = False, num_parts: int = 1
+    ) -> None:
+        self.asked_nbytes = asked_nbytes
+        self.region_nbytes = asked_nbytes // num_parts // ALIGN_NBYTES * ALIGN_NBYTES
         self.arena = Arena(num * self.region_nbytes, can_travel)
         self._circulation = Circulation()
         self.lenders = [Lender(self.arena, self._circulation) for _ in range(num)]
