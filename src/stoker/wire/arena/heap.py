@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
-from stoker.clock import Deadline
+from stoker.clock import Deadline, now_s
 from stoker.wire.arena.arena import Arena, Loan
 from stoker.wire.arena.extents import Extents, rounded
 from stoker.wire.arena.free_list import Extent, FreeList
@@ -21,8 +21,10 @@ AT_ONCE_NBYTES = 1 << 20
 MAX_LOOKS = 4  # into the free list, for an extent of the size that is wanted
 
 # What it costs to touch fresh memory. A worker waits for an extent as long as that before it takes
-# a fresh one: the trainer, about to give one back, may only want a core. Measured: see above
+# a fresh one: the trainer, about to give one back, may only want a core. All its waits together
+# are this share of its time, and once as long. Measured: benchmarks/memory.py, benchmarks/handover.py
 FRESH_S_PER_BYTE = 3e-10
+WAIT_FRAC = 0.01
 
 
 class Room(NamedTuple):
@@ -54,6 +56,7 @@ class Heap:
         self._hear = hear
         self._free_list = room.free_list
         self._circulating_nbytes = 0  # of each extent in the free list; 0: not known yet
+        self._began_s, self._waited_s = now_s(), 0.0
         taken = tuple(taken)
         end = room.arena.nbytes if room.end is None else room.end
         self._extents = Extents(end, [(each.offset, each.nbytes) for each in taken], room.start)
@@ -127,9 +130,8 @@ class Heap:
         """Take an extent of just so many bytes from the free list."""
         if self._free_list is None or self._circulating_nbytes not in (0, nbytes):
             return None
-        deadline = Deadline(self._circulating_nbytes * FRESH_S_PER_BYTE)  # 0: none may be there
         for _ in range(MAX_LOOKS):
-            extent = self._free_list.take(deadline)
+            extent = self._free_list.take() or self._awaited(self._free_list)
             if extent is None:
                 return None
             if extent.nbytes == nbytes:
@@ -139,6 +141,17 @@ class Heap:
             self._free_list.put(extent)
             self._circulating_nbytes = self._circulating_nbytes or extent.nbytes
         return None
+
+    def _awaited(self, free_list: FreeList) -> Extent | None:
+        """Wait for an extent, if workers have given any, no longer than fresh memory would cost."""
+        fresh_s = self._circulating_nbytes * FRESH_S_PER_BYTE
+        before_s = now_s()
+        allowed_s = fresh_s + WAIT_FRAC * (before_s - self._began_s) - self._waited_s
+        if allowed_s <= 0.0:
+            return None
+        extent = free_list.take(Deadline(min(fresh_s, allowed_s)))
+        self._waited_s += now_s() - before_s
+        return extent
 
     def _size_of(self, offset: int) -> int:
         return self._borrowed.get(offset) or self._extents.size_of(offset)
