@@ -17,9 +17,9 @@ from stoker.intercept import patches, run
 from stoker.loaders.driver import helpers
 from stoker.remote.net.auth import versions
 from stoker.remote.trainer.fleet import Fleet
+from stoker.wire.arena import Arena, Heap, Room
 from stoker.wire.batch_codec import encode
 from stoker.wire.frame import INLINE, PLACE
-from stoker.wire.slabs import Arena, Heap
 
 PATIENCE_S = 60.0
 HOST = str(Path(__file__).with_name("emulated_host.py"))
@@ -40,7 +40,7 @@ class Same(Dataset):
 
 def write_answer(file: Path, batch: torch.Tensor, task_s: float) -> None:
     """The batch as a worker's answer. Its storages lie in the body, in order."""
-    heap = Heap(Arena(1 << 30))
+    heap = Heap(Room(Arena(1 << 30)))
     encoded = encode(batch, heap)
     found = list(PLACE.iter_unpack(encoded.table))
     parts = [bytes(heap.arena.view(offset, nbytes)) for offset, nbytes, _ in found]

@@ -3,23 +3,59 @@
 usage: keeper.py LIFELINE_FD LOG_FD PID_FD PID      PID_FD: -1 where pidfds are refused
 
 Waits until the trainer's end of the lifeline closes, which is when the trainer has ended, and
-then writes what the run log holds, unless the trainer did. Ignores signals that end a whole
-process group: it ends by itself.
+then writes what the run log holds, unless the trainer did. It is started with all signals blocked,
+those too that end a whole process group: it ends by itself.
 """
 
-import contextlib
-import fcntl
 import os
+import sys
+
+
+def _leave_folder() -> str:
+    """Return the folder that the script began in, and leave it: its disk can be unmounted now."""
+    try:
+        folder = os.getcwd()
+    except OSError:  # removed
+        folder = "/"
+    os.chdir("/")
+    return folder
+
+
+def _let_go(kept: set[int]) -> None:
+    """Close what the script was given: a pipe's reader waits for its end. Not stderr, to which the
+    summary of a killed run goes."""
+    for fd in {int(name) for name in os.listdir("/proc/self/fd")} - kept:
+        try:
+            os.close(fd)
+        except OSError:  # of the listing itself
+            continue
+    for fd in (0, 1):
+        os.dup2(os.open(os.devnull, os.O_RDWR), fd)
+
+
+def _wait_for_the_end(lifeline_fd: int, log_fd: int, pid_fd: int) -> str:
+    """Wait until the lifeline closes; returns the folder that the script began in."""
+    folder = _leave_folder()
+    _let_go({2, lifeline_fd, log_fd, pid_fd})
+    while os.read(lifeline_fd, 1):
+        continue
+    return folder
+
+
+if __name__ == "__main__":  # before all else is imported, which takes 6 MB
+    _folder = _wait_for_the_end(*map(int, sys.argv[1:4]))
+    sys.path.insert(
+        0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+    )
+
+import fcntl
 import select
 import signal
 import struct
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from stoker.clock import now_s
-from stoker.report.log import RunLog  # the path comes first: there is no site
+from stoker.report.log import RunLog
 from stoker.report.metrics import as_json
 
 END_WAIT_MS = 2000  # from the last closed file to the end of a process
@@ -30,12 +66,8 @@ _PIDFD_INFO_EXIT = 1 << 3
 _PIDFD_GET_INFO = (3 << 30) | (_PIDFD_INFO_NBYTES << 16) | (0xFF << 8) | 11  # _IOWR(0xFF, 11, ...)
 
 
-def main(lifeline_fd: int, log_fd: int, pid_fd: int, pid: int) -> None:
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    folder = _leave_folder()
-    _let_go({2, lifeline_fd, log_fd, pid_fd})
-    while os.read(lifeline_fd, 1):
-        continue
+def main(folder: Path, log_fd: int, pid_fd: int, pid: int) -> None:
+    """Write the report of a process whose lifeline has closed, unless it did."""
     log = RunLog(log_fd)
     if log.is_done:
         return
@@ -51,26 +83,6 @@ def main(lifeline_fd: int, log_fd: int, pid_fd: int, pid: int) -> None:
     asked = settings.get("report_file")
     file = folder / asked if asked else None
     publish(as_json(run, loaders, how), file, settings.get("quiet", False))
-
-
-def _let_go(kept: set[int]) -> None:
-    """Close what the script was given: a pipe's reader waits for its end. Not stderr, to which the
-    summary of a killed run goes."""
-    for fd in {int(entry.name) for entry in Path("/proc/self/fd").iterdir()} - kept:
-        with contextlib.suppress(OSError):  # of the listing itself
-            os.close(fd)
-    for fd in (0, 1):
-        os.dup2(os.open(os.devnull, os.O_RDWR), fd)
-
-
-def _leave_folder() -> Path:
-    """Return the folder that the script began in, and leave it: its disk can be unmounted now."""
-    try:
-        folder = Path.cwd()
-    except OSError:  # removed
-        folder = Path("/")
-    os.chdir("/")
-    return folder
 
 
 def _wait_ended(pid_fd: int, pid: int) -> None:
@@ -132,4 +144,4 @@ def _name(signum: int) -> str:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:5]))
+    main(Path(_folder), *map(int, sys.argv[2:5]))
