@@ -1,6 +1,7 @@
 """What one hand-over costs when the batch is next to nothing: 10 KB each.
 
-4 resident samples of 640 float32 through default_collate; `for batch in loader: pass`.
+--work stack: 4 resident samples of 640 float32 through default_collate; single: one of 2,560 with
+batch_size=None. `for batch in loader: pass`.
 Prints batches_per_s. A plain script: it runs the same under python and under stoker.
 """
 
@@ -12,9 +13,9 @@ BATCH_SIZE = 4
 
 
 class Small(Dataset):
-    def __init__(self, num_batches: int = 10_000_000) -> None:
-        self.samples = [torch.rand(640) for _ in range(64)]
-        self.num_samples = num_batches * BATCH_SIZE
+    def __init__(self, num_values: int, num_samples: int = 40_000_000) -> None:
+        self.samples = [torch.rand(num_values) for _ in range(64)]
+        self.num_samples = num_samples
 
     def __len__(self) -> int:
         return self.num_samples
@@ -23,7 +24,14 @@ class Small(Dataset):
         return self.samples[index % 64]
 
 
+def make_loader(num_workers: int, work: str) -> DataLoader:
+    if work == "single":
+        return DataLoader(Small(2560), batch_size=None, num_workers=num_workers)
+    return DataLoader(Small(640), batch_size=BATCH_SIZE, num_workers=num_workers)
+
+
 if __name__ == "__main__":
-    flags = rate_arguments(__doc__).parse_args()
-    loader = DataLoader(Small(), batch_size=BATCH_SIZE, num_workers=flags.num_workers)
-    print_line(measure_rate(loader, flags))
+    parser = rate_arguments(__doc__)
+    parser.add_argument("--work", choices=("stack", "single"), default="stack")
+    flags = parser.parse_args()
+    print_line(measure_rate(make_loader(flags.num_workers, flags.work), flags))

@@ -1,10 +1,12 @@
 """How fast batches of 10 MB come in from other processes, beside what others have for that.
 
-In turn, both warmed: emulated hosts over TCP loopback through stoker's receiver into the training
-loop, as in ingest.py; and the peer, whose every process is started from peer_ray.py or
+In turn, all warmed: emulated hosts over TCP loopback through stoker's receiver into the training
+loop, and the bare `recv_into` loop, both as in ingest.py; and the peer, whose every process is started from peer_ray.py or
 peer_tfdata.py, with that of its settings which was fastest. Nobody makes anything: one batch is sent
-again and again. Prints the GB/s of both and `times`; and GB for each CPU second of all processes of
-a side, sender, receiver and whatever it has running, and `times_a_cpu_s`.
+again and again. Prints the GB/s of each; `times`, how often the peer's rate is in stoker's;
+`bare_times`, how often in the bare loop's, which is the most that this machine can give; and
+`of_bare`, stoker's rate against that loop's. Also GB for each CPU second of all processes of a
+side, sender, receiver and whatever it has running, and `times_a_cpu_s`.
 TensorFlow is installed where it is needed, into a folder of its own beside the benchmarks' data.
 Not a plain script: plain torch has nothing like it; there is one side only.
 """
@@ -23,7 +25,7 @@ from typing import NamedTuple
 
 import torch
 from emulated import batches_from_hosts
-from ingest import BATCH_NBYTES, NUM_HOSTS
+from ingest import BATCH_NBYTES, NUM_HOSTS, Bare
 from made_data import made_once
 from one_side import GB, print_line
 from processes import cpu_s_of_all, descendants
@@ -122,8 +124,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     flags = parser.parse_args()
     batch = torch.rand(BATCH_NBYTES // 4)
-    found: list[tuple[Measured, Measured]] = []
+    found: list[tuple[Measured, Measured, float]] = []
+    bare = Bare()
     with (
+        contextlib.closing(bare),
         peer_under_way(flags.peer) as peer,
         batches_from_hosts(NUM_HOSTS, batch) as (iterator, fleet),
     ):
@@ -138,22 +142,27 @@ def main() -> None:
         receiver = fleet._process.pid
         of_ours = [os.getpid(), receiver, *descendants(receiver)]
         ours(flags.seconds / 2)
+        bare.measure(flags.seconds / 2)
         tried = peer.tune(SETTINGS[flags.peer], flags.seconds / 2)
         for _ in range(flags.rounds):
-            pair = measure(ours, of_ours, flags.seconds)
-            found.append((pair, measure(peer.rate, peer.pids(), flags.seconds)))
-    our, their = (
-        Measured(*map(statistics.median, zip(*side, strict=True)))
-        for side in zip(*found, strict=True)
-    )
+            our = measure(ours, of_ours, flags.seconds)
+            their = measure(peer.rate, peer.pids(), flags.seconds)
+            found.append((our, their, bare.measure(flags.seconds)[0]))
+    *sides, bares = zip(*found, strict=True)
+    our, their = (Measured(*map(statistics.median, zip(*side, strict=True))) for side in sides)
     print_line(
         {
             "gb_per_s": our.gb_per_s,
             "peer_gb_per_s": their.gb_per_s,
-            "times": statistics.median(a.gb_per_s / b.gb_per_s for a, b in found),
+            "bare_gb_per_s": statistics.median(bares),
+            "times": statistics.median(a.gb_per_s / b.gb_per_s for a, b, _ in found),
+            "bare_times": statistics.median(bare / b.gb_per_s for _, b, bare in found),
+            "of_bare": statistics.median(a.gb_per_s / bare for a, _, bare in found),
             "gb_per_cpu_s": our.gb_per_cpu_s,
             "peer_gb_per_cpu_s": their.gb_per_cpu_s,
-            "times_a_cpu_s": statistics.median(a.gb_per_cpu_s / b.gb_per_cpu_s for a, b in found),
+            "times_a_cpu_s": statistics.median(
+                a.gb_per_cpu_s / b.gb_per_cpu_s for a, b, _ in found
+            ),
             **{f"peer_{setting}_gb_per_s": rate for setting, rate in tried.items()},
         }
     )

@@ -15,7 +15,7 @@ from stoker.clock import Deadline
 from stoker.intercept import run
 from stoker.remote.engines.processes import HOST
 from stoker.remote.trainer.fleet import Fleet
-from tests.equality.fleets import SETTINGS, fleet_of
+from tests.equality.fleets import NUM_HOSTS, SETTINGS, fleet_of
 from tests.equality.images import Images
 from tests.equality.sides import both
 from tests.needs import NEEDS_NAMESPACES
@@ -66,9 +66,9 @@ def test_a_link_that_is_cut_and_comes_back_changes_nothing(places, fleet):
                 do("ip", "link", "set", END, "up")
             yield batch
         if places.drivers:
-            fleet.wait(lambda: fleet.num_hosts == 2, Deadline(PATIENCE_S))
+            fleet.wait(lambda: fleet.num_hosts == NUM_HOSTS, Deadline(PATIENCE_S))
 
     both(loader(400), cut_in_the_middle)
-    assert places.num_away > 0 and fleet.num_hosts == 2, places.said
+    assert places.num_away > 0 and fleet.num_hosts == NUM_HOSTS, places.said
     both(loader(), iter)
     assert places.drivers[-1].stats.num_away > 0

@@ -67,7 +67,6 @@ def make_iterator(loader: "DataLoader[Any]", record: "LoaderRecord", attempt: "A
     def tell(decision: "Decision") -> None:
         reason = f"num_workers=0: {decision.why_here}" if decision.why_here else ""
         run.recorder().settle(record, [reason] if reason else [])
-        meter.settled()
         if not reason:
             run.recorder().run.num_slots = slots
         known.why_here = reason

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from stoker import bars, speak
+from stoker import bars, speak, stack
 from stoker.clock import now_s
 from stoker.report.samples import length_of, num_samples
 from stoker.verify import side
@@ -56,7 +56,9 @@ class Meter:
         self._lists: deque[Any] | None = None  # in place of _drawn, once torch keeps the iterator
         self._look_s = 0.0  # that the last look took
         self._num_rows = 0  # since the last look, where index lists do not tell
-        self.settled()
+        if not self._hashes:
+            _settle_at_exit()
+            _skipping.add(self)
 
     @speak.guarded
     def attach(self, iterator: Any) -> None:
@@ -65,20 +67,14 @@ class Meter:
 
         self._drawn = drawn_by(iterator)
         self.counts_rows = iterator._dataset_kind == _DatasetKind.Iterable
+        if not self._hashes and self._keeps_lists(iterator) and self._record.num_batches:
+            self._left_s = now_s()  # its first batch needs no look: the report has the loader
+            self.look_at_s = self._left_s + LOOK_EVERY_S
 
     @speak.guarded
     def follow(self, loader: Any, looks: tuple[object, ...]) -> None:
         """Write a trail for `stoker verify`, which has every batch hashed."""
         self.trail = side.follow(loader, self._record, looks)
-
-    def settled(self) -> None:
-        """Look at every batch, unless torch keeps the loader and nothing is hashed."""
-        self._may_skip = not self._record.offloaded and not self._hashes
-        if self._may_skip:
-            _settle_at_exit()
-            _skipping.add(self)
-        else:
-            self.look_at_s = 0.0
 
     def note(self, text: str) -> None:
         self._recorder.note(self._record, text)
@@ -90,7 +86,6 @@ class Meter:
     def give_up(self, why: str) -> None:
         """Record that the iterator is torch's from here on."""
         self._recorder.give_up(self._record, why)
-        self.settled()
 
     @speak.guarded
     def see(self, iterator: Any, batch: Any) -> None:
@@ -110,11 +105,9 @@ class Meter:
             self._show(got_s)
         if self.trail is not None and sha256 is not None:
             self.trail.delivered(sha256)
-        if self._may_skip and self._lists is None:
-            self._keep_lists(iterator)
         self._left_s = now_s()
         self._look_s = self._left_s - got_s  # next() was still waited for
-        self.look_at_s = self._left_s + LOOK_EVERY_S if self._may_skip else 0.0
+        self.look_at_s = 0.0 if self._hashes else self._left_s + LOOK_EVERY_S
 
     @speak.guarded
     def failed(self, iterator: Any, asked_s: float, is_end: bool) -> None:
@@ -128,17 +121,21 @@ class Meter:
         elif drawn and not self.counts_rows:
             drawn.popleft()
 
-    def _keep_lists(self, iterator: Any) -> None:
-        """Note the index lists themselves from here on, by a call that runs no Python: a third of
-        what is paid for each batch of a loader that torch keeps."""
+    def _keeps_lists(self, iterator: Any) -> bool:
+        """Note the index lists themselves, where torch keeps the iterator, by a call that runs no
+        Python but a frame like torch's own: a third of what is paid for each of its batches.
+        Returns whether it does."""
         from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
         kind: type = type(iterator)
-        if kind is _SingleProcessDataLoaderIter and not self.counts_rows and not self._drawn:
-            lists: deque[Any] = deque()
-            noted = itertools.filterfalse(lists.append, iterator._sampler_iter)  # append is None
-            iterator._next_index = functools.partial(next, noted)
-            self._is_batch, self._lists = iterator._auto_collation, lists
+        if kind is not _SingleProcessDataLoaderIter or self.counts_rows or self._drawn:
+            return False
+        lists: deque[Any] = deque()
+        noted = itertools.filterfalse(lists.append, iterator._sampler_iter)  # append is None
+        torchs = stack.standing_at(kind._next_index, "_sampler_iter")
+        iterator._next_index = functools.partial(torchs, next, noted)
+        self._is_batch, self._lists = iterator._auto_collation, lists
+        return True
 
     def forget_drawn(self) -> None:
         """Forget what was drawn and not delivered: a persistent iterator begins anew without it."""
@@ -157,10 +154,7 @@ class Meter:
         record.num_batches += self.num_new
         record.num_samples += self._num_rows
         if self._lists is not None:
-            for _ in range(min(self.num_new, len(self._lists))):
-                index = self._lists.popleft()
-                is_plain = type(index) is list and self._is_batch
-                record.num_samples += len(index) if is_plain else length_of(index, self._is_batch)
+            record.num_samples += self._samples_of(self._lists)
         elif not self.counts_rows:
             for _ in range(min(self.num_new, len(self._drawn))):
                 record.num_samples += self._drawn.popleft()
@@ -168,6 +162,19 @@ class Meter:
         self.wait_s = self._look_s = 0.0
         self._num_rows = 0
         self._recorder.delivered(record, sha256, is_hashed=self._hashes and num_new > 0)
+
+    def _samples_of(self, lists: deque[Any]) -> int:
+        """Return the number of samples of the new batches, whose index lists come first."""
+        if self.num_new == len(lists):  # so it is, unless an iterator has drawn ahead
+            taken = list(lists)
+            lists.clear()
+        else:
+            taken = [lists.popleft() for _ in range(min(self.num_new, len(lists)))]
+        if not self._is_batch:
+            return len(taken)
+        if set(map(type, taken)) <= {list}:  # which runs no Python for each of them
+            return sum(map(len, taken))
+        return sum(length_of(index, is_batched=True) for index in taken)
 
     def _sha256(self, batch: Any) -> str | None:
         from stoker.report.digest import batch_sha256

@@ -19,6 +19,8 @@ from stoker.scheduler.tasks.slot import Role, Slot
 
 
 class Phase(Enum):
+    __hash__ = object.__hash__  # Enum's own runs Python, and rules are looked up for each batch
+
     HOME = "every task runs on its own chain's worker, in the chain's order"
     ASKED = "chains seem to draw nothing: further workers tell the state at iter(), and every task is watched"
     FREE = "tasks stand alone: any worker makes any task"

@@ -55,7 +55,7 @@ class Encoded(NamedTuple):
 
     @property
     def blob_nbytes(self) -> int:
-        return sum(len(part) for part in self.blob)
+        return sum(map(len, self.blob))
 
     @property
     def in_arena(self) -> list[tuple[int, int]]:
@@ -134,7 +134,7 @@ class _Pickler(pickle.Pickler):
         storage = tensor.untyped_storage()
         offset, size, stride = int(tensor.storage_offset()), tensor.shape, tensor.stride()
         first, end = 0, storage.nbytes()
-        if end >= LARGE_NBYTES:
+        if end >= LARGE_NBYTES and end != tensor.nbytes:
             first, end = _shown(offset, size, stride, tensor.element_size())
         number = self._add(storage, first, end, tensor)
         return number, _DTYPE_NUMBER[tensor.dtype], offset, tuple(size), stride
@@ -243,7 +243,7 @@ def _place(
 
 def _move_blob(blob: list[bytes | memoryview], heap: Heap | None) -> int:
     """Copy a large blob into the arena. Returns its offset there, or INLINE."""
-    nbytes = sum(len(part) for part in blob)
+    nbytes = sum(map(len, blob))
     view = heap.allocate(nbytes) if heap is not None and nbytes > INLINE_NBYTES else None
     if heap is None or view is None:
         return INLINE
@@ -276,6 +276,8 @@ def dumps(value: object) -> bytes:
 def loads(data: bytes | memoryview) -> object:
     """Decode the bytes that `dumps` returned. Raises what unpickling raises."""
     num_storages, num_buffers, stream_nbytes = _ALONE.unpack_from(data)
+    if not num_storages and not num_buffers:
+        return pickle.loads(memoryview(data)[_ALONE.size :])
     view = memoryview(bytearray(data) if num_storages else data)[_ALONE.size :]
     table_nbytes = PLACE.size * (num_storages + num_buffers)
     return decode(view[:table_nbytes], num_storages, stream_nbytes, view[table_nbytes:], None)

@@ -16,7 +16,9 @@ Buffer = bytes | bytearray | memoryview
 # One read takes all that a loader of small batches has queued (the kernel holds about 200 KB).
 # Measured: benchmarks/handover_small.py
 BUFFER_NBYTES = 256 * 1024
-SMALL_NBYTES = 4096  # to copy so much costs less than to send it in parts
+# Of a whole frame: to copy so much costs less than to send it in parts.
+# Measured: benchmarks/handover_small.py
+SMALL_NBYTES = 32 * 1024
 
 
 class ConnectionLost(Exception):
@@ -64,20 +66,23 @@ class Channel:
         The parts must not change before `has_unsent` is false. A peer that is gone is
         noticed by `receive_nowait`, not here.
         """
-        if not self._outbox and all(type(p) is bytes and len(p) < SMALL_NBYTES for p in parts):
-            parts = self._sent_whole(b"".join(parts))
+        if not self._outbox and sum(map(len, parts)) <= SMALL_NBYTES:
+            left = self._sent_whole(b"".join(parts))
+            if not left:
+                return
+            parts = (left,)
         self._outbox.extend(memoryview(part).cast("B") for part in parts if len(part))
         self.flush()
 
-    def _sent_whole(self, data: bytes) -> tuple[memoryview, ...]:
+    def _sent_whole(self, data: bytes) -> Buffer:
         """Send a small frame at once. Returns what is left of it."""
         try:
             num_sent = self._socket.send(data, socket.MSG_NOSIGNAL)
         except BlockingIOError:
-            num_sent = 0
+            return data
         except OSError:
-            return ()  # the reader's side of this channel will say why
-        return () if num_sent == len(data) else (memoryview(data)[num_sent:],)
+            return b""  # the reader's side of this channel will say why
+        return b"" if num_sent == len(data) else memoryview(data)[num_sent:]
 
     def flush(self) -> None:
         """Send what the socket takes now."""

@@ -1,4 +1,5 @@
-"""Replaces torch's `collate_tensor_fn` with a faster copy, for large samples that are all alike.
+"""Replaces torch's `collate_tensor_fn` with a faster copy, for large samples that are all alike, and
+for smaller ones of a large batch with a shorter way to its memory.
 
 Promise: the tensor is the one that torch's would make, in memory from the same allocator; any doubt
 about the samples leads to torch's own function, so what else it gives or raises is torch's too.
@@ -14,6 +15,7 @@ import torch
 from torch.utils.data import get_worker_info
 from torch.utils.data._utils import collate
 
+from stoker.wire.batch_codec import LARGE_NBYTES
 from stoker.wire.stream_copy import STREAM_NBYTES, StreamCopy, stream_copy
 
 # Of smaller samples there are so many that looking at each costs what its copy saves.
@@ -73,10 +75,18 @@ def faster(
         ready = batch_of(batch)
         if ready is not None:
             return ready
-        if not _can_stream(batch) or get_worker_info() is None:
+        if not _is_large(batch) or get_worker_info() is None:
             return original(batch, collate_fn_map=collate_fn_map)
-        out = room_for(batch[0], len(batch))
-        copy(out.data_ptr(), [x.data_ptr() for x in batch], batch[0].nbytes)
+        first, num = batch[0], len(batch)
+        if first.nbytes < SAMPLE_NBYTES:
+            try:
+                return torch.stack(batch, 0, out=room_for(first, num))
+            except Exception:  # for torch's own function to tell
+                return original(batch, collate_fn_map=collate_fn_map)
+        if not is_worth_streaming(first, num) or not all(is_like(x, first) for x in batch):
+            return original(batch, collate_fn_map=collate_fn_map)
+        out = room_for(first, num)
+        copy(out.data_ptr(), [x.data_ptr() for x in batch], first.nbytes)
         return out
 
     return collate_tensor_fn
@@ -84,15 +94,16 @@ def faster(
 
 def room_for(sample: torch.Tensor, num: int) -> torch.Tensor:
     """Allocate a batch of `num` samples like this one, unfilled, where torch would allocate it."""
-    storage = sample._typed_storage()._new_shared(num * sample.numel(), device=sample.device)
-    return sample.new(storage).resize_(num, *sample.size())
+    storage = torch.UntypedStorage._new_shared(num * sample.nbytes, device="cpu")
+    out = torch.empty(0, dtype=sample.dtype, device="cpu").set_(storage)
+    return out.resize_(num, *sample.shape)
 
 
 def is_worth_streaming(sample: torch.Tensor, num: int) -> bool:
     """Whether `num` samples like this one are many bytes, and plain tensors."""
-    nbytes = sample.numel() * sample.element_size()
+    nbytes = _nbytes(sample)
     if nbytes < SAMPLE_NBYTES or nbytes * num < STREAM_NBYTES:
-        return False  # first of all: so it is with most loaders, and they pay 0.5 us a batch
+        return False
     return sample.dtype in _DTYPES and _is_plain(sample) and not _is_watched()
 
 
@@ -101,11 +112,18 @@ def is_like(x: Any, sample: torch.Tensor) -> bool:
     return _is_plain(x) and x.dtype is sample.dtype and x.shape == sample.shape
 
 
-def _can_stream(batch: Any) -> bool:
+def _is_large(batch: Any) -> bool:
+    """Whether a batch of tensors goes into the arena, and its first sample is an ordinary tensor."""
     if type(batch) not in (list, tuple) or not batch or type(batch[0]) is not torch.Tensor:
         return False
     first = batch[0]
-    return is_worth_streaming(first, len(batch)) and all(is_like(x, first) for x in batch)
+    if _nbytes(first) * len(batch) < LARGE_NBYTES:
+        return False  # first of all: so it is with most loaders, and they pay 0.5 us a batch
+    return first.dtype in _DTYPES and _is_plain(first) and not _is_watched()
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()  # .nbytes raises for a sparse one
 
 
 def _is_plain(x: Any) -> bool:

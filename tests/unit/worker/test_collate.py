@@ -36,6 +36,7 @@ def faster(worker, monkeypatch):
     """Our function, with small samples large enough for it."""
     if stream_copy is None:
         pytest.skip(f"{LIBRARY.name} was not built here (no C compiler?)")
+    monkeypatch.setattr(collate, "LARGE_NBYTES", 1)
     monkeypatch.setattr(collate, "SAMPLE_NBYTES", 1)
     monkeypatch.setattr(collate, "STREAM_NBYTES", 1)
     CALLS.clear()
@@ -153,6 +154,16 @@ def test_samples_that_are_alike_are_streamed_and_the_batch_is_torchs(faster, mak
 
 @pytest.mark.parametrize("make", LEFT_TO_TORCH.values(), ids=LEFT_TO_TORCH)
 def test_all_other_samples_are_torchs_own_business(faster, make):
+    batch = make()
+    assert outcome(faster, batch) == outcome(ORIGINAL, batch)
+    assert CALLS == []
+
+
+@pytest.mark.parametrize("make", (STREAMED | LEFT_TO_TORCH).values(), ids=STREAMED | LEFT_TO_TORCH)
+def test_smaller_samples_are_stacked_and_the_batch_or_the_error_is_torchs(
+    faster, make, monkeypatch
+):
+    monkeypatch.setattr(collate, "SAMPLE_NBYTES", 1 << 40)
     batch = make()
     assert outcome(faster, batch) == outcome(ORIGINAL, batch)
     assert CALLS == []

@@ -5,6 +5,7 @@ Owner: the thread that iterates. Large tensors wait in the arenas and frames in 
 no thread of ours.
 """
 
+import math
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -40,6 +41,9 @@ if TYPE_CHECKING:  # see workers.py
 # after this long, for then it is waiting that makes a batch. Measured: benchmarks/epoch_gap.py
 REST_AFTER_S = 0.05
 HERE_S = 1e-4  # what poll() takes at most where something has come already
+# Where the last wait was shorter than this the trainer looks for the next batch so long before it
+# sleeps: to wake a process on an idle core costs the worker 25 us. Measured: benchmarks/tokens.py
+SPIN_S = 2e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +87,21 @@ class Driver:
         self._is_closed = False
         is_forked = context.get_start_method() == "fork"
         self._memory = Memory(state.local_slots, arena_nbytes, can_travel=not is_forked, user=user)
-        here = (
-            Template(processes, _body_of(job, self._memory), state.first_slots)
-            if is_forked
-            else Spawned(context, main, job, self._memory.of, state.first_slots)
-        )
+        try:
+            here = (
+                Template(processes, _body_of(job, self._memory), state.first_slots)
+                if is_forked
+                else Spawned(context, main, job, self._memory.of, state.first_slots)
+            )
+        except BaseException:  # its traceback may live on, and this with it
+            self._memory.give_back(is_written_to=True)
+            raise
         self.names = here.names
         self._lines = Lines(self._receive_all_from)
         self._workers, self._helpers = Workers(here, self._memory), Alone()
         self._news_fds: set[int] = set()
         self._rest_deadline: Deadline | None = Deadline(REST_AFTER_S)
+        self._waited_s = math.inf  # for the last frame that had not come yet
         try:
             if fleet is not None and not fleet.is_gone and isinstance(here, Template):
                 away = fleet.open(here.start(PACKER), min(arena_nbytes, ARENA_NBYTES))
@@ -312,15 +321,17 @@ class Driver:
 
     def _receive(self, deadline: Deadline) -> bool:
         """Take in at least one frame. False when the deadline passed first."""
-        slot = self.state.next_slot
+        slot, began_s = self.state.next_slot, now_s()
         if slot is not None and self._receive_from(slot):
             return True
         self._lines.send_rest()
+        if slot is not None and self._spin(slot, began_s):
+            return True
         left_s, silent_s = deadline.left_s(), self._helpers.silent_s
         is_to_end_silence = silent_s is not None and (left_s is None or silent_s <= left_s)
-        began_s = now_s()
         ready = self._lines.loop.poll(silent_s if is_to_end_silence else left_s)
-        self._inbox.is_awaiting = now_s() - began_s > HERE_S
+        self._waited_s = now_s() - began_s
+        self._inbox.is_awaiting = self._waited_s > HERE_S
         self._lines.loop.call(ready)
         self._inbox.is_awaiting = False
         for ended in self._workers.take_ended():
@@ -329,6 +340,21 @@ class Driver:
             self._helpers.end_silent()
             self._hear_helpers()
         return bool(ready) or not deadline.is_over()
+
+    def _spin(self, slot: Slot, began_s: float) -> bool:
+        """Look for a frame of a slot for a moment, if the last one came that soon."""
+        if self._waited_s > SPIN_S:
+            return False
+        self._inbox.is_awaiting = True
+        try:
+            while (waited_s := now_s() - began_s) < SPIN_S:
+                os.sched_yield()
+                if self._receive_from(slot):
+                    self._waited_s = waited_s
+                    return True
+        finally:
+            self._inbox.is_awaiting = False
+        return False
 
     def _lose_ended(self, slot: Slot) -> None:
         """Handle the end of a worker here; its socket may still be open in what it started."""
