@@ -497,7 +497,7 @@ FIGURES = {
     for figure in (
         Figure(
             name="handover",
-            work="64 resident 3x224x224 float32 samples, default_collate: 38.5 MB a batch",
+            work="38.5 MB of float32 a batch: 64 resident samples stacked, or a clone with batch_size=None",
             cases=(
                 handed_over("handover.py", "stack", 12, 0.9),
                 handed_over("handover.py", "clone", 12, 0.9),
@@ -505,7 +505,7 @@ FIGURES = {
         ),
         Figure(
             name="handover-small",
-            work="10 KB batches",
+            work="10 KB: 4 samples stacked, or a single one with batch_size=None",
             cases=(
                 handed_over("handover_small.py", "stack", 4),
                 handed_over("handover_small.py", "single", 4),
@@ -513,7 +513,7 @@ FIGURES = {
         ),
         Figure(
             name="tokens",
-            work="2,048-token int64 samples, batch 32, collate only",
+            work="2,048 tokens of int64, batch 32: views of one tensor, or astype from uint16",
             cases=(
                 handed_over("tokens.py", "view", 6),
                 handed_over("tokens.py", "astype", 6),

@@ -1,7 +1,7 @@
-"""Replaces torch's `collate_tensor_fn` with a faster copy, for large samples that are all alike, and
-for smaller ones of a large batch with a shorter way to its memory.
+"""Replaces torch's `collate_tensor_fn` with a faster one for large batches.
 
-Promise: the tensor is the one that torch's would make, in memory from the same allocator; any doubt
+Large samples that are all alike are copied with streaming stores; for smaller ones the batch's memory
+is found by a shorter way. Promise: the tensor is the one that torch's would make, in memory from the same allocator; any doubt
 about the samples leads to torch's own function, so what else it gives or raises is torch's too.
 Source: torch/utils/data/_utils/collate.py `collate_tensor_fn`, 2.13.
 """
