@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from stoker.wire.arena.circulation import Extent, FreeList
 from stoker.wire.arena.extents import rounded
-from stoker.wire.arena.free_list import Extent, FreeList
 from stoker.wire.arena.heap import AT_ONCE_NBYTES, Heap
 from stoker.wire.arena.pool import MAX_POOLED, ArenaPool
 from stoker.wire.arena.regions import Regions

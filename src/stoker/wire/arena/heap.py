@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from stoker.clock import Deadline, now_s
 from stoker.wire.arena.arena import Arena, Loan
+from stoker.wire.arena.circulation import Extent, FreeList
 from stoker.wire.arena.extents import Extents, rounded
-from stoker.wire.arena.free_list import Extent, FreeList
 from stoker.wire.sections import Taken
 
 # Extents that come back travel with the next task; from so many bytes on they are told at once, or

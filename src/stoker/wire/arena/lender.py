@@ -5,21 +5,11 @@ Owner: the thread that iterates. Views die on any thread; their deaths go throug
 
 from collections import deque
 from collections.abc import Collection
-from typing import Protocol
 
 from stoker.wire.arena.arena import Arena, Loan
+from stoker.wire.arena.circulation import Circulation
 from stoker.wire.arena.forked_child import ForkedChild
 from stoker.wire.sections import Taken
-
-
-class Circulation(Protocol):
-    """What becomes of extents that workers have given away."""
-
-    def note(self, offset: int, nbytes: int) -> None:
-        """Note that an extent belongs to no worker any more."""
-
-    def free(self, offset: int) -> None:
-        """Note that nothing sees it any more: any worker may have it."""
 
 
 class Lender:
