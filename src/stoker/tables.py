@@ -20,3 +20,8 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = (), indent: in
         for row in rows
     )
     return "".join(f"{' ' * indent}{line.rstrip()}\n" for line in lines)
+
+
+def counted(num: int, one: str, more: str = "") -> str:
+    """Return a number and its noun: `1 batch`, `1,250 batches`. more: the plural, if not with s."""
+    return f"{num:,} {one if num == 1 else more or one + 's'}"

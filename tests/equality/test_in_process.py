@@ -629,13 +629,13 @@ def test_the_processes_end_with_their_iterator():
 # -- what is said --------------------------------------------------------------------------------
 
 
-def test_the_line_names_chains_and_the_gain(capfd):
+def test_the_line_names_what_to_try_and_its_price(capfd):
     with installed(Settings()):
         for _ in epochs(make(0, count), num=2):
             work(0.01)
     lines = [line for line in capfd.readouterr().err.splitlines() if "stays with torch" in line]
     assert len(lines) == 1
-    assert "num_workers=0: its state moves; --chains 2 would make this loop about" in lines[0]
+    assert "num_workers=0: its state moves; --chains 2 gives it 2 workers (random" in lines[0]
 
 
 @pytest.mark.few(1)

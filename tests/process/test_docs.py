@@ -125,7 +125,7 @@ def test_the_tutorials_summary_is_that_of_a_run(tmp_path):
     ran = finished(command, tmp_path)
     assert ran.returncode == 0, ran.stderr
     quoted = [f"stoker: {line}" for line in lines_of(TUTORIAL) if "plain: " not in line]
-    assert len(quoted) == 4  # the head, the loader and the dead worker; and a line of verify's
+    assert len(quoted) == 5  # head, loader, verdict and the dead worker; and a line of verify's
     assert [line.split()[1:3] for line in unsaid(quoted, ran.stderr)] == [["under", "stoker:"]]
 
 

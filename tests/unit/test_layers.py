@@ -64,6 +64,7 @@ ALCOVES = [
     "wire/lossless",
     "gradients/blocks",
     "gradients/gate",
+    "report/summary",
 ]  # of a room: a thing of several files, one of the room's eight
 HALLS = {"remote"}  # only rooms in it, no file
 EVERYBODY_MAY = {
@@ -93,7 +94,7 @@ PURE = {
     "loaders.driver.demand", "loaders.in_process.ahead", "loaders.in_process.evidence",
     "gradients.codes", "gradients.gate.costs", "gradients.gate.outlook", "gradients.gate.table",
     "gradients.gate.trial", "wire.frame", "wire.sections", "wire.arena.extents", "config", "errors", "tables", "trusted", "report.metrics",
-    "report.summary", "remote.engines.hosts", "remote.net.control", "local.sizing",
+    "report.summary.lines", "report.summary.verdict", "remote.engines.hosts", "remote.net.control", "local.sizing",
     "verify.record", "verify.compare", "verify.table",
 }  # fmt: skip
 FILES = {

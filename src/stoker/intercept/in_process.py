@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from stoker.intercept import run
 from stoker.intercept.meter import Meter
 from stoker.local.sizing import machine_nbytes
+from stoker.report.summary import OTHER_DRAWS
+from stoker.tables import counted
 
 if TYPE_CHECKING:
     from torch.utils.data.dataloader import DataLoader
@@ -75,7 +77,7 @@ def make_iterator(loader: "DataLoader[Any]", record: "LoaderRecord", attempt: "A
         if reason and decision.gain is not None and decision.gain >= MIN_GAIN_TO_TELL:
             run.say_once(
                 f"{record.place} stays with torch: {reason}; "
-                f"--chains {slots} would make this loop about {decision.gain:.1f}x as fast"
+                f"--chains {slots} gives it {counted(slots, 'worker')} ({OTHER_DRAWS})"
             )
 
     def ended(usual: "Usual") -> None:

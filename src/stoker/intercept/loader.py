@@ -5,6 +5,7 @@ Promise: in doubt, torch (docs/guarantees.md, G4).
 
 import contextlib
 import functools
+import os
 import sys
 import threading
 from collections import deque
@@ -16,7 +17,7 @@ from stoker import speak, stack
 from stoker.blame import in_words, is_installed, is_scripts
 from stoker.clock import now_s
 from stoker.intercept import in_process, run
-from stoker.intercept.meter import Meter, drawn_by
+from stoker.intercept.meter import Meter, Next, drawn_by
 from stoker.local.sizing import machine_nbytes
 from stoker.report.samples import length_of
 from stoker.scheduler.tasks.chain import num_chains
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from stoker.report.metrics import LoaderRecord
 
 GetIterator = Callable[["DataLoader[Any]"], Any]
-Next = Callable[[Any], Any]
 MakeIterator = Callable[["Attempt", "DataLoader[Any]", str], Any]
 
 HELD_FRAC_OF_MACHINE = 0.25
@@ -289,7 +289,7 @@ def next_batch(original: Next) -> Next:
             return _unmetered(original, self)
         asked_s = now_s()
         try:
-            batch = original(self) if meter.attempt is None else _first_batch(original, self, meter)
+            batch = original(self) if meter.way is None else meter.way(original, self, meter)
         except BaseException as error:
             meter.failed(self, asked_s, type(error) is StopIteration)
             raise
@@ -308,7 +308,7 @@ def next_batch(original: Next) -> Next:
 @stack.passed_over
 def _first_batch(original: Next, iterator: Any, meter: Meter) -> Any:
     """Return the first batch; if stoker fails before it is made, the iterator becomes torch's."""
-    attempt, meter.attempt = meter.attempt, None
+    attempt, meter.attempt, meter.way = meter.attempt, None, None
     assert attempt is not None
     attempt.iterator = iterator
     try:
@@ -524,7 +524,7 @@ def _meter_ours(attempt: "Attempt", loader: "DataLoader[Any]", place: str, chain
     if iterator._driver.why_no_replacement:
         why = iterator._driver.why_no_replacement
         meter.note(f"a worker that dies cannot be replaced: {why}")
-    meter.attempt = attempt
+    meter.attempt, meter.way = attempt, _first_batch
     meter.attach(iterator)
     iterator._stoker_meter = meter
 
@@ -609,6 +609,6 @@ def _place_of(frame: Any) -> str:
 @functools.cache  # a third of what iter() costs; and a script that changes folder keeps its names
 def _short(file: str) -> str:
     try:
-        return str(Path(file).relative_to(Path.cwd()))
+        return min(file, os.path.relpath(file), key=len)
     except (ValueError, OSError):
         return file

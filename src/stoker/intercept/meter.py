@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from stoker import bars, speak, stack
-from stoker.clock import now_s
+from stoker.clock import now_s, process_cpu_s, thread_cpu_s
+from stoker.report.metrics import ONLY_OWN
 from stoker.report.samples import length_of, num_samples
 from stoker.verify import side
 
@@ -32,6 +33,11 @@ LOOK_EVERY_S = 30e-6 / 0.005
 # So many batches of an offloaded loader are looked at one by one: a short run that is killed misses
 # none. They take 2 ms together.
 NUM_EXACT = 64
+# A wait is looked at so often for the CPU time that threads spin in it, which takes 2 us.
+SEE_EVERY_S = 0.1
+
+Next = Callable[[Any], Any]  # an iterator's __next__
+Way = Callable[[Next, Any, "Meter"], Any]
 
 
 class Meter:
@@ -43,6 +49,7 @@ class Meter:
     def __init__(self, recorder: "Recorder", record: "LoaderRecord", settings: "Settings") -> None:
         self.trail: side.Trail | None = None
         self.attempt: Attempt | None = None  # until the first batch of an iterator of ours
+        self.way: Way | None = None  # to the next batch, if not by the iterator alone
         self.num_new = 0  # batches since the last look
         self.wait_s = 0.0  # that the loop waited since then
         self.look_at_s = 0.0
@@ -59,6 +66,9 @@ class Meter:
         self._lists: deque[Any] | None = None  # in place of _drawn, once torch keeps the iterator
         self._look_s = 0.0  # that the last look took
         self._num_rows = 0  # since the last look, where index lists do not tell
+        self._seen_s = now_s()  # when a wait was last looked at
+        self._only_waits = False  # next(), and has no thread that pins batches
+        record.num_iters += 1
         if not self._hashes:
             _settle_at_exit()
             _skipping.add(self)
@@ -70,6 +80,7 @@ class Meter:
 
         self._drawn = drawn_by(iterator)
         self.counts_rows = iterator._dataset_kind == _DatasetKind.Iterable
+        self._only_waits = self._record.chains > 0 and not iterator._pin_memory
         if not self._hashes and self._keeps_lists(iterator) and self._record.num_batches:
             self._left_s = now_s()  # its first batch needs no look: the report has the loader
             self.look_at_s = self._left_s + LOOK_EVERY_S
@@ -100,7 +111,9 @@ class Meter:
     def look(self, iterator: Any, batch: Any, got_s: float) -> None:
         """Account for this batch and for all that came since the last look."""
         self.look_at_workers(iterator)
-        if self._left_s is not None:
+        if self._left_s is None:
+            self._record.first_wait_s += self.wait_s
+        else:
             self._record.busy_s += max(0.0, got_s - self._left_s - self.wait_s)
         sha256 = self._sha256(batch) if self._hashes else None
         self._account(sha256)
@@ -108,6 +121,8 @@ class Meter:
             self._show(got_s)
         if self.trail is not None and sha256 is not None:
             self.trail.delivered(sha256)
+        if self._only_waits and got_s - self._seen_s > SEE_EVERY_S and self.way is None:
+            self._seen_s, self.way = got_s, _see_wait
         self._left_s = now_s()
         self._look_s = self._left_s - got_s  # next() was still waited for
         is_exact = self._record.offloaded and self._record.num_batches < NUM_EXACT
@@ -219,7 +234,7 @@ class Meter:
         run.num_replayed += replayed
         run.num_hedged += hedged
         if state.why_barred:
-            self.note(f"kept to its chains: {state.why_barred}")
+            self.note(f"{ONLY_OWN}: {state.why_barred}")
         if state.why_not_away:
             self.note(f"kept to this machine: {state.why_not_away}")
         if stats.why_slow_copies:
@@ -236,6 +251,18 @@ class Meter:
         total_s = record.wait_s + record.busy_s
         share = record.wait_s / total_s if total_s else 0.0
         speak.show(f"stoker: {record.place}: {record.num_batches:,} batches, waited {share:.0%}")
+
+
+@stack.passed_over
+def _see_wait(original: Next, iterator: Any, meter: Meter) -> Any:
+    """Return the next batch, and note what CPU time other threads of the process used meanwhile."""
+    meter.way = None
+    began_s, others_s = now_s(), process_cpu_s() - thread_cpu_s()
+    batch = original(iterator)
+    run = meter._recorder.run
+    run.seen_wait_s += now_s() - began_s
+    run.seen_wait_cpu_s += max(0.0, process_cpu_s() - thread_cpu_s() - others_s)
+    return batch
 
 
 _skipping: weakref.WeakSet[Meter] = weakref.WeakSet()

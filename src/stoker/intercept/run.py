@@ -48,7 +48,7 @@ def recorder() -> "Recorder":
         if _recorder is None:
             from stoker.report.record import Recorder
 
-            made = Recorder(settings, looks=_looks, began_s=_began_s)
+            made = Recorder(settings, looks=_looks, num_cores=cores(), began_s=_began_s)
             _recorder = _recorder or made
             if _recorder is made:
                 atexit.register(made.finish)

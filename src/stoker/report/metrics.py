@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+ONLY_OWN = "only its own workers make its batches"  # begins a note on why
 VERSION = 2  # of the report's schema; see docs/report.md
 
 
@@ -80,7 +81,9 @@ class LoaderRecord(_Record):
     chains: int
     num_batches: int = _count()
     num_samples: int = _count()
+    num_iters: int = _count()  # iterators made: epochs, unless one lives for several
     wait_s: float = _amount()  # the training loop waited for batches
+    first_wait_s: float = _amount()  # of it, for the first batch of each iterator
     busy_s: float = _amount()  # the training loop had a batch and did something else
     wire_nbytes: int = _count()
     raw_nbytes: int = _count()
@@ -108,6 +111,9 @@ class RunRecord(_Record):
     wall_s: float = _amount()
     cpu_s: float = _amount("trainer.cpu_s")
     peak_rss_nbytes: int = _count("trainer.peak_rss_nbytes")
+    num_cores: int = _count("trainer.cores")  # this rank's share of the machine's
+    seen_wait_s: float = _amount("trainer.seen_wait_s")  # of the waits, those that were looked at
+    seen_wait_cpu_s: float = _amount("trainer.seen_wait_cpu_s")  # CPU time of other threads in them
     num_started: int = _count("workers.started")
     num_lost: int = _count("workers.lost")
     num_replayed: int = _count("workers.replayed")

@@ -64,7 +64,8 @@ def _nobody() -> None:
 class Recorder:
     """The recorder of one process, made when its first loader is iterated.
 
-    looks: called whenever this process's own resource use is read.
+    looks: called whenever this process's own resource use is read; num_cores: that this rank may
+    use.
     """
 
     def __init__(
@@ -72,9 +73,10 @@ class Recorder:
         settings: Settings,
         environ: Mapping[str, str] = os.environ,
         looks: Sequence[Callable[[], None]] = (),
+        num_cores: int = 1,
         began_s: float | None = None,
     ) -> None:
-        self.run = RunRecord()
+        self.run = RunRecord(num_cores=num_cores)
         self.served_s: Callable[[], float] = float  # by CPUs of other machines; of none: 0.0
         self._settings = settings
         self._pid = os.getpid()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.report.log import MAX_LOADERS, RunLog
-from stoker.report.metrics import VERSION, LoaderRecord, RunRecord, as_json, layout_of
+from stoker.report.metrics import ONLY_OWN, VERSION, LoaderRecord, RunRecord, as_json
 from stoker.report.summary import MAX_LINES, readable_nbytes, summary
 
 
@@ -104,10 +104,6 @@ def test_rows_survive_the_file(num_batches, raw_nbytes, wait_s, busy_s):
     assert seen == run
 
 
-def test_a_row_is_64_bytes():
-    assert layout_of(LoaderRecord).row.size == 64
-
-
 # -- the report ----------------------------------------------------------------------------------
 
 KEYS = {
@@ -115,8 +111,8 @@ KEYS = {
     "trainer", "cost",
 }  # fmt: skip
 LOADER_KEYS = {
-    "place", "offloaded", "reasons", "notes", "chains", "num_batches", "num_samples", "wait_s",
-    "busy_s", "wire_nbytes", "raw_nbytes", "num_copied", "num_away",
+    "place", "offloaded", "reasons", "notes", "chains", "num_batches", "num_samples", "num_iters",
+    "wait_s", "first_wait_s", "busy_s", "wire_nbytes", "raw_nbytes", "num_copied", "num_away",
     "batches_sha256",
 }  # fmt: skip
 
@@ -131,7 +127,9 @@ def test_the_schema_has_these_keys_and_is_json():
         "started", "lost", "replayed", "hedged", "slots", "away_hours",
     }  # fmt: skip
     assert set(made["gradients"]) == {"scheme", "wire_nbytes", "raw_nbytes"}
-    assert set(made["trainer"]) == {"cpu_s", "peak_rss_nbytes"}
+    assert set(made["trainer"]) == {
+        "cpu_s", "peak_rss_nbytes", "cores", "seen_wait_s", "seen_wait_cpu_s",
+    }  # fmt: skip
 
 
 # -- the summary ---------------------------------------------------------------------------------
@@ -144,65 +142,128 @@ loaders = st.builds(
     place=st.sampled_from(["train.py:3", "a/b.py:10"]),
     offloaded=st.booleans(),
     reasons=st.lists(st.just("a reason"), max_size=2),
-    chains=st.integers(1, 64),
-    num_batches=counts, num_samples=counts, wait_s=seconds, busy_s=seconds,
-    raw_nbytes=counts, num_copied=st.integers(0, 5),
-    notes=st.lists(st.just("a note"), max_size=3),
+    chains=st.integers(0, 64),
+    num_batches=counts, num_samples=counts, num_iters=counts, wait_s=seconds, first_wait_s=seconds,
+    busy_s=seconds, raw_nbytes=counts, num_copied=st.integers(0, 5), num_away=st.integers(0, 2),
+    notes=st.lists(st.sampled_from(["a note", f"{ONLY_OWN}: it draws"]), max_size=3),
+)  # fmt: skip
+runs = st.builds(
+    RunRecord,
+    wall_s=seconds, num_lost=st.integers(0, 3), gradients=st.sampled_from([None, "4bit"]),
+    price_worker=st.sampled_from([None, 0.1]), price_trainer=st.sampled_from([None, 0.1]),
+    rank=st.sampled_from([None, 0]), without_stoker=st.sampled_from([[], [1, 2]]),
+    seen_wait_s=seconds, seen_wait_cpu_s=seconds, num_cores=st.integers(1, 64),
 )  # fmt: skip
 
 
-@given(
-    st.lists(loaders, max_size=40), st.builds(RunRecord, wall_s=seconds, num_lost=st.integers(0, 3))
-)
-def test_the_summary_is_short_and_every_line_says_who_speaks(found, run):
+@given(st.lists(loaders, max_size=40), runs)
+def test_the_summary_is_short_and_plain_and_every_line_says_who_speaks(found, run):
     text = summary(as_json(run, found, "exit"))
     assert text.endswith("\n")
     lines = text.splitlines()
-    assert 1 <= len(lines) <= MAX_LINES <= 12
+    assert 1 <= len(lines) <= MAX_LINES == 5
     assert all(line.startswith("stoker: ") for line in lines)
+    words = text.replace("--chains", "")
+    assert not [word for word in ("chain", "slot", "made ahead", "offload") if word in words]
+    assert " 1 batches" not in text and " 1 workers" not in text
 
 
-def test_what_is_left_out_is_counted():
-    lines = summary(report(*map(loader, range(20)))).splitlines()
+def test_the_loaders_that_were_waited_for_most_are_shown_and_the_others_counted():
+    found = [loader(number, num_batches=10, wait_s=number % 10) for number in range(20)]
+    lines = summary(report(*found, wall_s=100.0)).splitlines()
     assert len(lines) == MAX_LINES
-    shown = [line for line in lines if "train.py:" in line]
-    (more,) = [line for line in lines if " more " in line]
-    assert f"and {20 - len(shown)} more" in more and "--report-json" in more
+    assert [line.split(":")[2] for line in lines if "train.py:" in line] == ["9", "19"]
+    assert "stoker: 18 more loaders: 180 batches" in lines[3] and "--report-json" in lines[3]
 
 
-def test_a_run_with_nothing_to_gain_is_told_so():
-    text = summary(report(loader(wait_s=0.1), wall_s=100.0))
-    assert "data loading was not the bottleneck" in text
+def loaded(wait_s, **values):
+    return loader(**({"num_batches": 10, "wait_s": wait_s} | values))
 
 
-def test_a_run_that_waited_with_slots_to_spare_is_told_of_chains():
-    text = summary(report(loader(wait_s=50.0), wall_s=100.0, num_slots=8))
-    assert "2 workers, where 8 could run; try --chains auto" in text
-    assert "waited 50.0 s for data (50%)" in text
+PLAIN = {"offloaded": False, "reasons": ["num_workers=0: its state moves"], "chains": 0}
+DATA = "data is the limit: 50% waiting; "
+
+
+@pytest.mark.parametrize(
+    ("found", "run", "said"),
+    [
+        (loaded(2.0), {}, "the model is the limit: 2% waiting"),
+        (
+            loaded(2.0),
+            {"seen_wait_s": 2.0, "seen_wait_cpu_s": 1.0},
+            "the model is the limit: 2% waiting; OpenMP threads of the training process spin on",
+        ),
+        (
+            loaded(5.0, chains=8),
+            {"num_cores": 8},
+            "waiting for data takes 5% of the time; all 8 cores are at work",
+        ),
+        (loaded(50.0), {"num_cores": 8}, DATA + "try --chains auto, which uses all 8 cores (random"),
+        (loaded(50.0, chains=8), {"num_cores": 8}, DATA + "all 8 cores are at work; other machines'"),
+        (loaded(50.0, num_away=3), {"away_hours": 2.0}, DATA + "try more workers on other machines"),
+        (loaded(50.0, **PLAIN), {"num_cores": 8}, DATA + "try --chains 8, which gives train.py:0 8 work"),
+        (loaded(50.0, **PLAIN), {}, DATA + "one core does it all; other machines"),
+        (loaded(50.0, first_wait_s=30.0, num_iters=9), {}, DATA + "30.0 s of it while workers start: try"),
+        (loaded(50.0, first_wait_s=30.0, num_iters=1), {}, DATA + "30.0 s of it for the first batch"),
+        (loaded(50.0, num_copied=9), {}, DATA + "the script holds more batches than --memory allows"),
+        (
+            loaded(50.0),
+            {"seen_wait_s": 2.0, "seen_wait_cpu_s": 1.0},
+            DATA + "OpenMP threads of the training process spin on the workers' cores: try OMP_NUM_",
+        ),
+        (
+            loaded(50.0, offloaded=False, reasons=["--off: everything is left to torch"]),
+            {},
+            DATA + "try it without --off",
+        ),
+        (
+            loaded(50.0, **PLAIN | {"reasons": ["num_workers=0: the dataset is iterable"]}),
+            {"num_cores": 8},
+            DATA + "nothing that stoker knows of makes train.py:0 faster",
+        ),
+        (loaded(50.0), {"without_stoker": [1, 3]}, "ranks without stoker: 1, 3; start their launcher"),
+    ],
+)  # fmt: skip
+def test_the_last_line_is_one_verdict(found, run, said):
+    last = summary(report(found, wall_s=100.0, **run)).splitlines()[-1]
+    assert last.startswith(f"stoker: {said}")
+
+
+def test_a_run_without_a_batch_has_no_verdict():
+    assert summary(report(loader(), wall_s=1.0)).splitlines() == [
+        "stoker: 0 batches in 1.0 s; training waited 0.0 s for data (0%)",
+        "stoker: train.py:0: 0 batches by 2 workers",
+    ]
 
 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"offloaded": False, "reasons": ["num_workers=0", "x"]}, "left to torch: num_workers=0\n"),
-        ({"offloaded": False}, "left to torch: asked to\n"),
+        (PLAIN, "train.py:0: 0 batches by plain PyTorch: num_workers=0: its state moves\n"),
+        ({"offloaded": False}, "by plain PyTorch: asked to\n"),
+        ({"chains": 0}, "0 batches by processes on the other cores\n"),
+        ({"chains": 1, "num_batches": 1}, "1 batch by 1 worker\n"),
         (
             {"num_away": 1234, "wire_nbytes": 3 << 20},
-            "1,234 batches made on other machines, 3.0 MiB on the way",
+            "1,234 of them on other machines (3.0 MiB received)",
         ),
-        ({"num_copied": 1234}, "1,234 copied: the script holds more than --memory"),
-        ({"notes": ["kept to its chains: it draws"]}, "; kept to its chains: it draws\n"),
-        ({"raw_nbytes": 3 << 30}, "3.0 GiB"),
+        ({"num_copied": 1234}, "1,234 were copied: the script holds more than --memory"),
+        ({"notes": [f"{ONLY_OWN}: it draws"]}, "0 batches by 2 workers\n"),
+        ({"notes": [f"{ONLY_OWN}: it draws", "a note"]}, "0 batches by 2 workers; a note\n"),
     ],
 )
 def test_a_loaders_line_says_what_became_of_it(values, said):
     assert said in summary(report(loader(**values)))
 
 
-def test_lost_workers_and_the_end_are_told():
-    text = summary(report(loader(), ended="SIGTERM", num_lost=2, num_replayed=5))
-    assert "ended by SIGTERM" in text
-    assert "2 workers died" in text and "recomputed at most 5 batches" in text
+def test_lost_workers_gradients_costs_and_the_end_are_told_in_one_line():
+    run = {"num_lost": 2, "num_replayed": 5, "gradients": "4bit", "price_trainer": 3.0}
+    lines = summary(report(loader(), ended="SIGTERM", wall_s=3600.0, **run)).splitlines()
+    assert "ended by SIGTERM" in lines[0]
+    assert lines[-1] == (
+        "stoker: 2 workers died; recomputed at most 5 batches; none was lost or given twice; "
+        "gradients: 4bit, 0 B sent in place of 0 B; this machine cost 3.00"
+    )
 
 
 @pytest.mark.parametrize(

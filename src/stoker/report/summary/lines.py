@@ -1,0 +1,103 @@
+"""Formats the report as lines: how long training waited, who made the batches, what went wrong.
+
+Pure: a report (docs/report.md) in, text out.
+"""
+
+from typing import Any
+
+from stoker.report.metrics import ONLY_OWN
+from stoker.report.summary.verdict import verdict
+from stoker.tables import counted
+
+MAX_LINES = 5
+_BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def summary(report: dict[str, Any]) -> str:
+    """Return the lines for stderr, each beginning with `stoker: `; ends with a newline."""
+    events = "; ".join([*_losses(report), *_gradients(report), *_cost(report)])
+    ends = [line for line in (events, verdict(report)) if line]
+    loaders = _loader_lines(report["loaders"], MAX_LINES - 1 - len(ends))
+    return "".join(f"stoker: {line}\n" for line in [_head(report), *loaders, *ends])
+
+
+def _head(report: dict[str, Any]) -> str:
+    loaders, wall_s = report["loaders"], report["wall_s"]
+    num_batches = sum(loader["num_batches"] for loader in loaders)
+    wait_s = sum(loader["wait_s"] for loader in loaders)
+    of_rank = "" if report["rank"] is None else f"rank {report['rank']}: "
+    text = f"{of_rank}{counted(num_batches, 'batch', 'batches')} in {wall_s:.1f} s"
+    text += f"; training waited {wait_s:.1f} s for data ({wait_s / wall_s if wall_s else 0:.0%})"
+    if report["ended"] != "exit":
+        text += f"; ended by {report['ended']}"
+    return text
+
+
+def _loader_lines(loaders: list[dict[str, Any]], at_most: int) -> list[str]:
+    """Return a line for each loader; of too many, for those that were waited for most."""
+    if len(loaders) <= at_most:
+        return [_loader_line(loader) for loader in loaders]
+    numbers = sorted(range(len(loaders)), key=lambda i: -loaders[i]["wait_s"])
+    kept, rest = numbers[: at_most - 1], numbers[at_most - 1 :]
+    num_batches = counted(sum(loaders[i]["num_batches"] for i in rest), "batch", "batches")
+    return [
+        *(_loader_line(loaders[i]) for i in sorted(kept)),
+        f"{len(rest)} more loaders: {num_batches} (--report-json FILE lists all)",
+    ]
+
+
+def _loader_line(loader: dict[str, Any]) -> str:
+    text = f"{loader['place']}: {counted(loader['num_batches'], 'batch', 'batches')}"
+    if not loader["offloaded"]:
+        why = loader["reasons"][0] if loader["reasons"] else "asked to"
+        text += f" by plain PyTorch: {why}"
+    elif loader["chains"]:
+        text += f" by {counted(loader['chains'], 'worker')}"
+    else:
+        text += " by processes on the other cores"
+    if loader["num_away"]:
+        text += (
+            f", {loader['num_away']:,} of them on other machines "
+            f"({readable_nbytes(loader['wire_nbytes'])} received)"
+        )
+    if loader["num_copied"]:
+        text += f"; {loader['num_copied']:,} were copied: the script holds more than --memory"
+    told = [note for note in loader["notes"] if not note.startswith(ONLY_OWN)]
+    return "; ".join([text, *told])
+
+
+def _losses(report: dict[str, Any]) -> list[str]:
+    lost, replayed = report["workers"]["lost"], report["workers"]["replayed"]
+    if not lost:
+        return []
+    return [
+        f"{counted(lost, 'worker')} died; recomputed at most "
+        f"{counted(replayed, 'batch', 'batches')}; none was lost or given twice"
+    ]
+
+
+def _gradients(report: dict[str, Any]) -> list[str]:
+    told = report["gradients"]
+    if told["scheme"] is None:
+        return []
+    sent, raw = readable_nbytes(told["wire_nbytes"]), readable_nbytes(told["raw_nbytes"])
+    return [f"gradients: {told['scheme']}, {sent} sent in place of {raw}"]
+
+
+def _cost(report: dict[str, Any]) -> list[str]:
+    """Return how long other machines were used, and what that cost; or nothing."""
+    hours, cost = report["workers"]["away_hours"], report["cost"]
+    words = [f"other machines: {hours:.2f} CPU-hours"] if hours else []
+    named = (("workers", cost["workers"]), ("this machine", cost["trainer"]))
+    words += [f"{name} cost {value:.2f}" for name, value in named if value is not None]
+    if None not in cost.values():
+        words.append(f"{sum(cost.values()):.2f} in all")
+    return [", ".join(words)] if words else []
+
+
+def readable_nbytes(nbytes: float) -> str:
+    unit = 0
+    while nbytes >= 1024 and unit < len(_BINARY_UNITS) - 1:
+        nbytes /= 1024
+        unit += 1
+    return f"{nbytes:.1f} {_BINARY_UNITS[unit]}" if unit else f"{nbytes:.0f} B"

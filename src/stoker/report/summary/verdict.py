@@ -1,0 +1,104 @@
+"""Says in one line what limited a run, and the one thing to try next with its price.
+
+Names no speed that the next thing would bring: estimates from one run were up to twice what came
+(1.9x was told where 1.2x came), for cores that are waiting are not cores that are free.
+Pure: a report (docs/report.md) in, text out.
+"""
+
+from typing import Any
+
+# Below this share of the run there is nothing to gain from faster loading.
+IDLE_FRAC = 0.03
+LIMIT_FRAC = 0.2  # from here on data is called the limit
+# Of a core, that other threads of the training process may use while it waits. Beyond it they spin.
+SPIN_CORES = 0.25
+SEEN_S = 0.02  # of waits that were looked at, before anything is said about them
+
+SPINNING = (
+    "OpenMP threads of the training process spin on the workers' cores: try OMP_NUM_THREADS=1"
+)
+CLUSTER = "--cluster, needs Ray there"
+OTHER_DRAWS = "random augmentation will differ"
+WITHOUT_WORKERS = "num_workers=0"
+
+
+def verdict(report: dict[str, Any]) -> str:
+    """Return the line; empty for a run without a batch."""
+    loaders, wall_s = report["loaders"], report["wall_s"]
+    if report["ranks_without_stoker"]:
+        ranks = ", ".join(map(str, report["ranks_without_stoker"]))
+        return f"ranks without stoker: {ranks}; start their launcher with `stoker run` too"
+    wait_s = sum(loader["wait_s"] for loader in loaders)
+    if not wall_s or not any(loader["num_batches"] for loader in loaders):
+        return ""
+    frac = min(1.0, wait_s / wall_s)
+    slowest = max(loaders, key=lambda loader: loader["wait_s"])
+    if frac < IDLE_FRAC:
+        spins = slowest["offloaded"] and _spins(report["trainer"])
+        return f"the model is the limit: {frac:.0%} waiting{f'; {SPINNING}' if spins else ''}"
+    head = f"data is the limit: {frac:.0%} waiting"
+    if frac < LIMIT_FRAC:
+        head = f"waiting for data takes {frac:.0%} of the time"
+    return f"{head}; {_next(report, slowest)}"
+
+
+def _next(report: dict[str, Any], loader: dict[str, Any]) -> str:
+    """Return what to try for the loader that was waited for most."""
+    has_workers = loader["offloaded"] or WITHOUT_WORKERS not in "".join(loader["reasons"])
+    if 2 * loader["first_wait_s"] > loader["wait_s"] and has_workers:
+        return _for_starts(loader)
+    if loader["offloaded"] and _spins(report["trainer"]):
+        return SPINNING
+    if 2 * loader["num_copied"] > loader["num_batches"]:
+        return "the script holds more batches than --memory allows: raise it, or keep fewer"
+    return _for_workers(report, loader)
+
+
+def _for_starts(loader: dict[str, Any]) -> str:
+    first_s = f"{loader['first_wait_s']:.1f} s"
+    if loader["num_iters"] > 1:
+        return f"{first_s} of it while workers start: try persistent_workers=True"
+    return f"{first_s} of it for the first batch, while workers start; longer runs wait less"
+
+
+def _for_workers(report: dict[str, Any], loader: dict[str, Any]) -> str:
+    cores = report["trainer"]["cores"]
+    place = loader["place"]
+    if not loader["offloaded"]:
+        if _why(loader).startswith("--off"):
+            return "try it without --off"
+        if not _may_have_workers(loader):
+            return f"nothing that stoker knows of makes {place} faster"
+        if cores <= 1:
+            return f"one core does it all; other machines' CPUs could help ({CLUSTER})"
+        return f"try --chains {cores}, which gives {place} {cores} workers ({OTHER_DRAWS})"
+    if report["workers"]["away_hours"]:
+        return "try more workers on other machines (--workers)"
+    if 0 < loader["chains"] < cores:
+        return f"try --chains auto, which uses all {cores} cores ({OTHER_DRAWS})"
+    return f"all {cores} cores are at work; other machines' CPUs could help ({CLUSTER})"
+
+
+def _may_have_workers(loader: dict[str, Any]) -> bool:
+    why = _why(loader)
+    return why.startswith(WITHOUT_WORKERS) and not why.endswith(_NOTHING_TO_TRY)
+
+
+_NOTHING_TO_TRY = (
+    "handing it over",
+    "there is nothing to gain",
+    "to gain from",
+    "the dataset is iterable",
+    "is a DataPipe",
+    "lies in the training process",
+)
+
+
+def _why(loader: dict[str, Any]) -> str:
+    return loader["reasons"][0] if loader["reasons"] else ""
+
+
+def _spins(trainer: dict[str, Any]) -> bool:
+    """Whether threads of the training process use a good part of a core while it waits."""
+    seen_s = trainer["seen_wait_s"]
+    return bool(seen_s > SEEN_S and trainer["seen_wait_cpu_s"] > SPIN_CORES * seen_s)
