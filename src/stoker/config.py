@@ -1,9 +1,8 @@
 """Declares every setting once: type, default, unit, meaning, check.
 
 Flags, environment names, `--help` and docs/configuration.md derive from `Settings`.
-Precedence: flag > STOKER_* variable > [tool.stoker] in pyproject.toml > default.
-Pure but for `from_pyproject`, which reads one file. Uses neither dataclasses nor pathlib: they
-cost 15 ms of the 60 that `stoker run` may cost.
+Precedence: flag > STOKER_* variable > [tool.stoker] in pyproject.toml > the user's file > default.
+Pure. Uses neither dataclasses nor pathlib: they cost 15 ms of the 60 that `stoker run` may cost.
 """
 
 import os
@@ -13,7 +12,9 @@ from typing import Annotated, Any, NamedTuple
 
 from stoker.errors import ConfigError
 
+USER_FILE = "stoker/config.toml"  # in $XDG_CONFIG_HOME, which is ~/.config unless it is set
 ARMED = "STOKER_RUN"  # set by `stoker run`; the .pth line looks for it
+LEAST_MEMORY_NBYTES = 1 << 20  # an extent that circulates
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -59,11 +60,14 @@ def _cluster(text: str) -> str:
     )
 
 
-def _nbytes(text: str) -> int:
+def _memory(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if match is None:
         raise ConfigError(f"memory: got {text!r}; give bytes, as 500M or 4G")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
+    nbytes = int(float(match[1]) * _UNITS[match[2].upper()])
+    if 0 < nbytes < LEAST_MEMORY_NBYTES:
+        raise ConfigError(f"memory: got {text!r}; give 1M or more, or 0 to have every batch copied")
+    return nbytes
 
 
 def _progress(text: str) -> str:
@@ -118,16 +122,25 @@ def _path(text: str) -> str:
 
 
 class Setting(NamedTuple):
-    """The declaration of one setting. metavar: what the value looks like; empty for a switch."""
+    """The declaration of one setting. metavar: what the value looks like; empty for a switch;
+    short: its one letter; group: the heading in the help."""
 
     parse: Callable[[str], Any]
     metavar: str
     meaning: str
     name: str = ""
+    short: str = ""
+    group: str = ""
 
     @property
     def flag(self) -> str:
         return "--" + self.name.replace("_", "-")
+
+    @property
+    def spelled(self) -> str:
+        """All spellings of the flag, with its value: `-q, --quiet`, `--memory SIZE`."""
+        letter = f"-{self.short}, " if self.short else ""
+        return f"{letter}{self.flag} {self.metavar}".rstrip()
 
     @property
     def variable(self) -> str:
@@ -138,6 +151,9 @@ class Setting(NamedTuple):
         return Settings._field_defaults[self.name]
 
 
+BATCHES, TOLD, AWAY, GRADIENTS = "batches", "what is told", "other machines", "gradients"
+
+
 # fmt: off
 class Settings(NamedTuple):
     """Holds the settings of a run, each with its declaration: flag --x, variable STOKER_X, key x."""
@@ -146,48 +162,36 @@ class Settings(NamedTuple):
         str,
         Setting(
             _chains, "script|auto|N",
-            "worker seeds to reproduce: the script's num_workers, max(script's, slots), or as if "
-            "num_workers were N",
+            "whose batches: script: of the script's num_workers, to the bit; auto: as if num_workers "
+            "were the number of cores; N: as if it were N (random augmentation differs with it); "
+            "default: script",
+            group=BATCHES,
         ),
     ] = "script"
-    cluster: Annotated[
-        str | None,
-        Setting(
-            _cluster, "ADDRESS",
-            "a Ray cluster whose CPUs make batches too: auto, HOST:PORT or ray://HOST:PORT; "
-            "processes:N is N processes of this machine, to try it, processes:NxM are N with M "
-            "workers each",
-        ),
-    ] = None
     workers: Annotated[
         int | Span | None,
         Setting(
             _workers, "N|MIN:MAX",
-            "slots (processes) that `--chains auto`, and batches that draw nothing random, may "
-            "spread over; default: the cores this process may use. With --cluster: workers to ask"
-            " it for; default: its CPUs, but those of this machine",
+            "processes that may make batches; with --cluster: CPUs to ask it for, which are all but "
+            "this machine's unless it is given; default: the cores this process may use",
+            group=BATCHES,
         ),
     ] = None
     memory: Annotated[
         int | None,
         Setting(
-            _nbytes, "SIZE",
-            "bytes of batches the script may hold in shared memory before further ones are copied"
-            " to ordinary memory; default: a quarter of the machine's",
+            _memory, "SIZE",
+            "batches the script may hold in shared memory, as 500M or 4G; what is beyond is copied "
+            "to ordinary memory; 0: all of them; default: a quarter of the machine's",
+            group=BATCHES,
         ),
     ] = None
-    report_json: Annotated[
-        str | None,
-        Setting(
-            _path, "FILE",
-            "write one JSON object about the run there when it ends",
-        ),
-    ] = None
-    hash_batches: Annotated[
+    off: Annotated[
         bool,
         Setting(
             _flag, "",
-            "put a SHA-256 of every delivered batch into the report",
+            "leave every loader to torch; only count, time and hash",
+            group=BATCHES,
         ),
     ] = False
     quiet: Annotated[
@@ -195,20 +199,76 @@ class Settings(NamedTuple):
         Setting(
             _flag, "",
             "no summary and no progress line",
+            short="q", group=TOLD,
         ),
     ] = False
-    off: Annotated[
+    verbose: Annotated[
         bool,
         Setting(
             _flag, "",
-            "leave every loader to torch; only count, time and hash",
+            "say that stoker is on, what becomes of each loader, and at the end also where no "
+            "loader ran",
+            short="v", group=TOLD,
         ),
     ] = False
+    progress: Annotated[
+        str,
+        Setting(
+            _progress, "auto|on|off",
+            "a line on the terminal while batches come, never beside a bar of tqdm or rich; auto:"
+            " nor with NO_COLOR, or a package whose bars cannot be seen; default: auto",
+            group=TOLD,
+        ),
+    ] = "auto"
+    report_json: Annotated[
+        str | None,
+        Setting(
+            _path, "FILE",
+            "write one JSON object about the run there when it ends",
+            group=TOLD,
+        ),
+    ] = None
+    hash_batches: Annotated[
+        bool,
+        Setting(
+            _flag, "",
+            "put a SHA-256 of every delivered batch into the report",
+            group=TOLD,
+        ),
+    ] = False
+    price_worker: Annotated[
+        float | None,
+        Setting(
+            _price, "PRICE",
+            "of one CPU of the cluster for an hour, in any currency: the summary tells what the "
+            "workers cost",
+            group=TOLD,
+        ),
+    ] = None
+    price_trainer: Annotated[
+        float | None,
+        Setting(
+            _price, "PRICE",
+            "of this machine for an hour",
+            group=TOLD,
+        ),
+    ] = None
+    cluster: Annotated[
+        str | None,
+        Setting(
+            _cluster, "ADDRESS",
+            "a Ray cluster whose CPUs make batches too: auto, HOST:PORT or ray://HOST:PORT; "
+            "processes:N is N processes of this machine, to try it, processes:NxM are N with M "
+            "workers each",
+            group=AWAY,
+        ),
+    ] = None
     bind: Annotated[
         str | None,
         Setting(
             str, "ADDRESS",
             "where workers of a cluster dial this process; default: the interface that reaches it",
+            group=AWAY,
         ),
     ] = None
     no_tls: Annotated[
@@ -216,6 +276,7 @@ class Settings(NamedTuple):
         Setting(
             _flag, "",
             "send batches unencrypted, for networks that are trusted; on loopback they always are",
+            group=AWAY,
         ),
     ] = False
     allow_mismatch: Annotated[
@@ -223,6 +284,7 @@ class Settings(NamedTuple):
         Setting(
             _flag, "",
             "use workers whose Python, torch, NumPy or stoker is another version",
+            group=AWAY,
         ),
     ] = False
     no_hedge: Annotated[
@@ -231,6 +293,7 @@ class Settings(NamedTuple):
             _flag, "",
             "never ask a second worker for a batch that is late: with --cluster dataset code may "
             "else run twice for one batch",
+            group=AWAY,
         ),
     ] = False
     send_env: Annotated[
@@ -239,21 +302,7 @@ class Settings(NamedTuple):
             str, "NAME,...",
             "environment variables that travel to the workers of a cluster although they look "
             "like secrets, as AWS_SECRET_ACCESS_KEY",
-        ),
-    ] = None
-    price_worker: Annotated[
-        float | None,
-        Setting(
-            _price, "PRICE",
-            "of one CPU of the cluster for an hour, in any currency: the summary tells what the "
-            "workers cost",
-        ),
-    ] = None
-    price_trainer: Annotated[
-        float | None,
-        Setting(
-            _price, "PRICE",
-            "of this machine for an hour",
+            group=AWAY,
         ),
     ] = None
     gradients: Annotated[
@@ -263,6 +312,7 @@ class Settings(NamedTuple):
             "compress what DistributedDataParallel sends, with loss: the fewest bits an element "
             "that are permitted (best: 4), as far as that is faster; with +ef what a step loses "
             "is added to the next one's",
+            group=GRADIENTS,
         ),
     ] = None
     gradient_codes: Annotated[
@@ -271,16 +321,9 @@ class Settings(NamedTuple):
             _gradient_codes, "PATTERN=CODE,...",
             "codes (fp32, bf16, 8bit, 4bit) of parameters whose name matches; default: fp32 for "
             "biases, norms, embeddings, the output head and what is small",
+            group=GRADIENTS,
         ),
     ] = None
-    progress: Annotated[
-        str,
-        Setting(
-            _progress, "auto|on|off",
-            "a line on the terminal while batches come, never beside a bar of tqdm or rich; auto:"
-            " nor with NO_COLOR, or a package whose bars cannot be seen",
-        ),
-    ] = "auto"
 
     def to_env(self) -> dict[str, str]:
         """Return the STOKER_* variables that `from_env` turns back into these settings."""
@@ -313,9 +356,15 @@ def from_env(environ: Mapping[str, str] = os.environ) -> Settings:
 
 
 def resolve(
-    flags: Mapping[str, str], environ: Mapping[str, str], table: Mapping[str, str]
+    flags: Mapping[str, str],
+    environ: Mapping[str, str],
+    table: Mapping[str, str],
+    user: Mapping[str, str] | None = None,
 ) -> Resolved:
-    """Merge settings by precedence; each value is text. Raises ConfigError on the first bad one."""
+    """Merge settings by precedence; each value is text. Raises ConfigError on the first bad one.
+
+    table: of pyproject.toml; user: of the user's file.
+    """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for setting in SETTINGS:
@@ -323,6 +372,7 @@ def resolve(
             (flags, setting.name, setting.flag),
             (environ, setting.variable, setting.variable),
             (table, setting.name, f"[tool.stoker] {setting.name}"),
+            (user or {}, setting.name, f"{USER_FILE} {setting.name}"),
         ):
             if key in source:
                 values[setting.name] = _parsed(setting, source[key], origin)
@@ -336,28 +386,3 @@ def _parsed(setting: Setting, text: str, origin: str) -> Any:
         return setting.parse(text)
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from None
-
-
-def from_pyproject(folder: str) -> dict[str, str]:
-    """Read the [tool.stoker] table of `folder`/pyproject.toml as text; empty if there is none.
-
-    Raises ConfigError on a key that no setting has.
-    """
-    file = os.path.join(folder, "pyproject.toml")
-    try:
-        with open(file, encoding="utf-8") as opened:
-            text = opened.read()
-    except (OSError, UnicodeDecodeError):
-        return {}
-    if "[tool.stoker]" not in text:  # tomllib costs 5 ms to import
-        return {}
-    import tomllib
-
-    try:
-        table = tomllib.loads(text).get("tool", {}).get("stoker", {})
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{file}: {error}") from None
-    for key in table:
-        if key.replace("-", "_") not in Settings._fields:
-            raise ConfigError(f"{file}: [tool.stoker] has no setting {key!r}")
-    return {key.replace("-", "_"): _text(value) for key, value in table.items()}

@@ -20,3 +20,53 @@ def test_threads_that_spin_on_the_workers_cores_are_named(tmp_path, num_threads,
     lines = [line for line in ran.stderr.splitlines() if line.startswith("stoker: ")]
     assert len(lines) <= MAX_LINES
     assert (SPINNING in lines[-1]) == is_told, lines
+
+
+def said(stderr):
+    return [line.removeprefix("stoker: ") for line in stderr.splitlines() if "stoker: " in line]
+
+
+def test_verbose_tells_that_it_is_on_and_what_becomes_of_each_loader(tmp_path):
+    command = [*under_stoker("-v", quiet=False), sys.executable, "train.py", "end"]
+    ran = finished(command, tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    starts, on, loader, *summary = said(ran.stderr)
+    assert starts.startswith("stoker 0") and "train.py end; settings: verbose=True" in starts
+    assert on.startswith("on in train.py (pid ") and "torch 2" in on
+    assert loader.startswith("train.py:") and loader.endswith(
+        ": 2 workers of stoker's, as of num_workers=2"
+    )
+    assert summary[0].startswith("16 batches in ")
+
+
+@pytest.mark.parametrize(
+    ("program", "end"),
+    [
+        ("print('no torch')", "never imported torch.utils.data: nothing to do"),
+        ("import torch.utils.data", "iterated no DataLoader: nothing to do"),
+    ],
+)
+def test_verbose_tells_of_a_run_without_a_loader(tmp_path, program, end):
+    command = [*under_stoker("-v", quiet=False), sys.executable, "-c", program]
+    ran = finished(command, tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    last = said(ran.stderr)[-1]
+    assert last.startswith("-c (pid ") and last.endswith(end)
+
+
+def test_without_verbose_a_run_without_a_loader_says_nothing(tmp_path):
+    command = [*under_stoker(quiet=False), sys.executable, "-c", "import torch.utils.data"]
+    assert finished(command, tmp_path).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("variable", "code", "line"),
+    [
+        ("STOKER_WORKRES", 2, "STOKER_WORKRES is no setting (did you mean STOKER_WORKERS?)"),
+        ("STOKER_FLAVOUR", 0, "STOKER_FLAVOUR is no setting of stoker's; `stoker config` lists them"),
+    ],
+)  # fmt: skip
+def test_a_variable_that_is_no_setting_is_named(tmp_path, variable, code, line):
+    command = [*under_stoker(quiet=False), sys.executable, "-c", "pass"]
+    ran = finished(command, tmp_path, environ={variable: "3"})
+    assert (ran.returncode, said(ran.stderr)) == (code, [line])

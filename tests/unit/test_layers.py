@@ -12,7 +12,7 @@ import stoker
 ROOT = Path(stoker.__file__).parent
 MAX_FILES = 9  # of a room, beside its __init__
 ARROWS: dict[str, set[str]] = {
-    "cli": {"remote/engines", "verify"},
+    "cli": {"local", "remote/engines", "verify"},
     "intercept": {
         "gradients",
         "loaders",
@@ -58,6 +58,8 @@ ARROWS: dict[str, set[str]] = {
     "gradients": set(),
 }
 ALCOVES = [
+    "cli/checks",
+    "cli/tell",
     "loaders/driver",
     "scheduler/rules",
     "wire/arena",

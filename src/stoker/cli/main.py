@@ -1,8 +1,6 @@
 """The `stoker` command: finds the subcommand and runs it. Exit code 70 is our own bug."""
 
 import sys
-from collections.abc import Callable
-from typing import Any
 
 from stoker import speak
 
@@ -10,33 +8,41 @@ USAGE = """\
 usage: stoker run [flags] -- COMMAND ...
        stoker verify [flags] -- COMMAND ...
        stoker probe [flags] -- COMMAND ...
-       stoker status [flags]
+       stoker status | config | env [flags]
+       stoker completions bash|zsh|fish
 
 Make an unmodified PyTorch training script as fast as its accelerator allows.
 
 commands:
-  run     run a command with stoker in it: stoker run -- python train.py
-          (stoker run --help lists the flags)
-  verify  run it plain and with stoker, and compare every batch: exit code 0 if they are equal
-          (stoker verify --help lists the flags)
-  probe   measure a data-parallel command's links, what its steps wait for, and what --gradients
-          would bring (stoker probe --help lists the flags)
-  status  the nodes of a Ray cluster, and what each run does there
-          (stoker status --help lists the flags)
+  run          run a command with stoker in it: stoker run -- python train.py
+  verify       run it plain and with stoker, and compare every batch: exit code 0 if they are equal
+  probe        measure a data-parallel command's links, what its steps wait for, and what --gradients
+               would bring
+  status       the nodes of a Ray cluster, and what each run does there
+  config       every setting, its value here, and where that comes from
+  env          what a bug report needs: versions, machine, limits
+  completions  a script by which your shell completes stoker's flags
 
-  --version, --help
+flags:
+  -h, --help     this text; stoker COMMAND --help (or stoker help COMMAND) lists a command's flags
+  -V, --version  stoker's version
 """
 
 
 OUR_BUG = 70
+WRONG_USE = 2
+STARTS = ("run", "verify", "probe")  # a command
+TELLS = ("status", "config", "env", "completions")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line `arguments` (without the program's name) and return its exit code."""
     words = sys.argv[1:] if arguments is None else arguments
-    if words and words[0] in ("run", "verify", "probe", "status"):
+    if words[:1] == ["help"] and len(words) == 2:
+        words = [words[1], "--help"]
+    if words and words[0] in (*STARTS, *TELLS):
         try:
-            return _subcommand(words[0])(words[1:])
+            return _subcommand(words[0], words[1:])
         except Exception:
             import traceback
 
@@ -50,15 +56,29 @@ def main(arguments: list[str] | None = None) -> int:
     if words in (["--help"], ["-h"], ["help"]):
         print(USAGE, end="")
         return 0
-    given = f"unknown command {words[0]!r}" if words else "a command is missing"
-    speak.write(f"stoker: {given}\n\n{USAGE}")
-    return 2
+    speak.say(f"{_wrong(words)}; stoker --help lists the commands")
+    return WRONG_USE
 
 
-def _subcommand(name: str) -> Callable[[list[str]], int]:
-    """Return the main() of a subcommand, which pays only for its own imports."""
+def _subcommand(name: str, words: list[str]) -> int:
+    """Run a subcommand, which pays only for its own imports."""
+    if name in TELLS:
+        from stoker.cli import tell
+
+        return tell.main(name, words)
     from importlib import import_module
 
-    module: Any = import_module(f"stoker.cli.{name}")
-    command: Callable[[list[str]], int] = module.main
-    return command
+    code: int = import_module(f"stoker.cli.{name}").main(words)
+    return code
+
+
+def _wrong(words: list[str]) -> str:
+    from stoker.cli.flags import meant
+
+    if not words:
+        return "a command is missing"
+    if words[0].endswith(".py") or words[0].startswith(("python", "torchrun", "accelerate")):
+        return f"unknown command {words[0]!r}; write: stoker run -- {' '.join(words)}"
+    what = "flag" if words[0].startswith("-") else "command"
+    known = ("--help", "--version") if what == "flag" else (*STARTS, *TELLS, "help")
+    return f"unknown {what} {words[0]!r}{meant(words[0], known, '--' if what == 'flag' else '')}"

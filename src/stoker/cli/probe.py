@@ -10,6 +10,7 @@ from pathlib import Path
 
 from stoker import config
 from stoker.cli import run, verify
+from stoker.cli.checks import check_gradients, check_interpreter
 from stoker.cli.flags import split
 from stoker.cli.watched import say, watched
 from stoker.errors import ConfigError
@@ -55,8 +56,8 @@ def main(words: list[str]) -> int:
         if Path(command[0]).name == "stoker":
             raise ConfigError(f"probe runs the script itself; leave {' '.join(command[:2])!r} out")
         command = run.completed(command)
-        run.check_interpreter(command)
-        run.check_gradients("probe")
+        check_interpreter(command)
+        check_gradients("probe")
     except ConfigError as error:
         say(str(error))
         return run.WRONG_USE

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 from stoker import config, speak
 from stoker.cli import run
-from stoker.cli.flags import split
+from stoker.cli.checks import check_interpreter
+from stoker.cli.flags import listed, split
+from stoker.cli.settings import find
 from stoker.cli.watched import say, watched
 from stoker.config import Setting
 from stoker.errors import ConfigError
@@ -88,7 +90,7 @@ def main(words: list[str]) -> int:
         if Path(command[0]).name == "stoker":
             raise ConfigError(f"verify runs the script itself; leave {' '.join(command[:2])!r} out")
         command = run.completed(command)
-        run.check_interpreter(command)
+        check_interpreter(command)
     except ConfigError as error:
         speak.say(str(error))
         return run.WRONG_USE
@@ -106,7 +108,7 @@ def _wanted(flags: dict[str, str]) -> _Wanted:
     """Parse the flags. Raises ConfigError on the first value that is not allowed."""
     own = {flag.name: _parsed(flag, flags) for flag in FLAGS if flag.name in DEFAULTS}
     theirs = {name: text for name, text in flags.items() if name not in DEFAULTS}
-    asked = config.resolve(theirs, os.environ, config.from_pyproject(str(Path.cwd()))).settings
+    asked = find(theirs).settings
     return _Wanted(asked._replace(report_json=None, hash_batches=True, quiet=True), **own)
 
 
@@ -247,9 +249,6 @@ def help_text() -> str:
         "",
         "  stoker verify -- python train.py --epochs 1",
         "",
-        "flags:",
+        *listed(FLAGS, DEFAULTS),
     ]
-    for flag in FLAGS:
-        variable = "" if flag.name in DEFAULTS else f" [env: {flag.variable}]"
-        lines += [f"  {flag.flag} {flag.metavar}".rstrip(), f"      {flag.meaning}{variable}"]
     return "\n".join([*lines, "", EXIT_CODES])

@@ -6,6 +6,7 @@ Promise: a process that never imports torch pays for this file and an import hoo
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 WATCHED = "torch.utils.data"
 WATCHED_DDP = "torch.nn.parallel.distributed"
 PROOF = "STOKER_PROOF"  # set by `stoker verify`; verify/record.py
+
+
+_is_armed = False
 
 
 class _Watcher:
@@ -65,7 +69,10 @@ def install() -> None:
         from stoker.config import from_env
         from stoker.intercept import patches
 
-        patches.install(from_env())
+        settings = from_env()
+        patches.install(settings)
+        if settings.verbose and not _is_spawned():
+            _say(f"on in {_name()}, torch {sys.modules['torch'].__version__}")
     except Exception as error:
         _say(f"off, everything is left to torch: {error}")
 
@@ -81,11 +88,18 @@ def _say(text: str) -> None:
 
 
 def arm() -> None:
-    """Install the import hooks. Run by the .pth line at interpreter start if STOKER_RUN is set."""
+    """Install the import hooks, once. Run by the .pth line at interpreter start if STOKER_RUN is set;
+    in a virtual environment Python reads that twice (site.venv calls addsitepackages as well)."""
+    global _is_armed
+    if _is_armed:
+        return
+    _is_armed = True
     try:  # noqa: SIM105  # contextlib would cost a process without torch 3 ms
         from stoker import at_fork  # noqa: F401  # finds its lists while the heap is small
     except Exception:
         pass  # told where it is needed
+    if "STOKER_VERBOSE" in os.environ:
+        atexit.register(_tell_that_it_was_on)
     for watched, then in ((WATCHED, install), (WATCHED_DDP, install_ddp)):
         if watched in sys.modules:
             then()
@@ -93,6 +107,25 @@ def arm() -> None:
             sys.meta_path.insert(0, _Watcher(watched, then))
     if PROOF in os.environ:
         _seed()
+
+
+def _tell_that_it_was_on() -> None:
+    """Print a line if this process ends and has iterated no loader: then there is no summary."""
+    if _is_spawned():
+        return
+    if "stoker.intercept.patches" not in sys.modules:
+        _say(f"{_name()} never imported torch.utils.data: nothing to do")
+    elif not sys.modules["stoker.intercept.run"].has_recorder():
+        _say(f"{_name()} iterated no DataLoader: nothing to do")
+
+
+def _is_spawned() -> bool:
+    """Whether multiprocessing started this process, as a worker with `spawn`."""
+    return "--multiprocessing-fork" in sys.argv
+
+
+def _name() -> str:
+    return f"{sys.argv[0].rpartition(os.sep)[2] or 'python'} (pid {os.getpid()})"
 
 
 def install_ddp() -> None:

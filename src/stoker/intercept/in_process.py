@@ -71,6 +71,9 @@ def make_iterator(loader: "DataLoader[Any]", record: "LoaderRecord", attempt: "A
         run.recorder().settle(record, [reason] if reason else [])
         if not reason:
             run.recorder().run.num_slots = slots
+            run.say_if_verbose(f"{record.place}: made by processes on the other cores")
+        elif not decision.is_failure:
+            run.say_if_verbose(f"{record.place}: by plain PyTorch, {reason}")
         known.why_here = reason
         if decision.is_failure:
             run.say_once(f"{record.place} stays with torch: {reason}")

@@ -21,6 +21,7 @@ from stoker.intercept.meter import Meter, Next, drawn_by
 from stoker.local.sizing import machine_nbytes
 from stoker.report.samples import length_of
 from stoker.scheduler.tasks.chain import num_chains
+from stoker.tables import counted
 from stoker.verify import side
 
 if TYPE_CHECKING:
@@ -525,6 +526,9 @@ def _meter_ours(attempt: "Attempt", loader: "DataLoader[Any]", place: str, chain
         why = iterator._driver.why_no_replacement
         meter.note(f"a worker that dies cannot be replaced: {why}")
     meter.attempt, meter.way = attempt, _first_batch
+    run.say_if_verbose(
+        f"{place}: {counted(chains, 'worker')} of stoker's, as of num_workers={chains}"
+    )
     meter.attach(iterator)
     iterator._stoker_meter = meter
 

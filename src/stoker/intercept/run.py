@@ -57,6 +57,10 @@ def recorder() -> "Recorder":
         return _recorder
 
 
+def has_recorder() -> bool:
+    return _recorder is not None
+
+
 def iterated() -> None:
     """Note that a loader is iterated: the run's time counts from the first one's iter()."""
     global _began_s
@@ -188,6 +192,12 @@ def say_once(text: str) -> None:
     if text not in _said and not settings.quiet:
         _said.add(text)
         speak.say(text)
+
+
+def say_if_verbose(text: str) -> None:
+    """Print one line, if --verbose asks for it."""
+    if settings.verbose:
+        say_once(text)
 
 
 def _close_streams() -> None:

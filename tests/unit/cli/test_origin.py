@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import stoker
-from stoker.cli.origin import PACKAGE, advice, requirement
+from stoker.cli.checks.origin import PACKAGE, advice, requirement
 
 ROOT = Path(__file__).resolve().parents[3]
 

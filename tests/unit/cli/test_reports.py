@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from stoker.cli import reports
+from stoker.cli.checks import reports
 from stoker.errors import ConfigError
 from stoker.report import file as report_file
 from stoker.report.metrics import RunRecord, as_json

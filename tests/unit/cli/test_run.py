@@ -7,8 +7,9 @@ import pytest
 
 from stoker import __version__
 from stoker.cli import main as cli
+from stoker.cli.checks.interpreter import _interpreter_flags, interpreter_of
 from stoker.cli.flags import split
-from stoker.cli.run import _interpreter_flags, completed, help_text, interpreter_of, main
+from stoker.cli.run import completed, help_text, main
 from stoker.config import SETTINGS
 from stoker.errors import ConfigError
 
@@ -21,6 +22,9 @@ from stoker.errors import ConfigError
         (["--workers", "3", "x.py"], {"workers": "3"}, ["x.py"]),
         (["--workers=3", "--", "x.py"], {"workers": "3"}, ["x.py"]),
         (["--quiet", "x.py", "-q"], {"quiet": "1"}, ["x.py", "-q"]),
+        (["-q", "x.py"], {"quiet": "1"}, ["x.py"]),
+        (["-vq", "x.py"], {"quiet": "1", "verbose": "1"}, ["x.py"]),
+        (["-", "x"], {}, ["-", "x"]),
         (["--quiet=0", "x.py"], {"quiet": "0"}, ["x.py"]),
         (["--report-json", "a=b.json", "x"], {"report_json": "a=b.json"}, ["x"]),
         (["--report-json=a=b.json", "x"], {"report_json": "a=b.json"}, ["x"]),
@@ -39,7 +43,9 @@ def test_flags_end_where_the_command_begins(words, flags, command):
         ([], "no command given"),
         (["--"], "no command given"),
         (["--quiet"], "no command given"),
-        (["--wokers", "3", "x"], "unknown flag '--wokers'"),
+        (["--wokers", "3", "x"], "unknown flag '--wokers' (did you mean --workers?)"),
+        (["--xyz", "3", "x"], "unknown flag '--xyz' before the command; stoker run --help"),
+        (["-qx", "x"], "unknown flag '-qx'"),
         (["-w", "3", "x"], "unknown flag '-w'"),
         (["--workers"], "--workers needs a value: N"),
         (["--workers", "--", "x"], "--workers needs a value: N"),
@@ -64,7 +70,7 @@ def test_help_needs_no_command(word, capsys):
 def test_help_lists_every_setting_with_its_variable():
     text = help_text()
     for setting in SETTINGS:
-        assert f"  {setting.flag} {setting.metavar}".rstrip() + "\n" in text
+        assert f"  {setting.spelled}\n" in text
         assert f"{setting.meaning} [env: {setting.variable}]" in text
 
 
@@ -145,15 +151,35 @@ def test_only_what_python_itself_gets_counts_as_its_option(command, letters):
     assert _interpreter_flags(command) == letters
 
 
+HINT = "; stoker --help lists the commands\n"
+
+
 @pytest.mark.parametrize(
     ("words", "code", "out", "err"),
     [
         (["--version"], 0, f"stoker {__version__}\n", ""),
         (["--help"], 0, cli.USAGE, ""),
-        ([], 2, "", f"stoker: a command is missing\n\n{cli.USAGE}"),
-        (["rnu"], 2, "", f"stoker: unknown command 'rnu'\n\n{cli.USAGE}"),
+        ([], 2, "", f"stoker: a command is missing{HINT}"),
+        (["rnu"], 2, "", f"stoker: unknown command 'rnu' (did you mean run?){HINT}"),
+        (["--versio"], 2, "", f"stoker: unknown flag '--versio' (did you mean --version?){HINT}"),
+        (["x"], 2, "", f"stoker: unknown command 'x'{HINT}"),
+        (
+            ["train.py", "--lr"],
+            2,
+            "",
+            f"stoker: unknown command 'train.py'; write: stoker run -- train.py --lr{HINT}",
+        ),
     ],
 )
 def test_the_command_itself(words, code, out, err, capsys):
     assert cli.main(words) == code
     assert tuple(capsys.readouterr()) == (out, err)
+
+
+@pytest.mark.parametrize("name", [*cli.STARTS, *cli.TELLS])
+def test_every_subcommand_has_a_help(name, capsys):
+    assert cli.main([name, "--help"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"usage: stoker {name}")
+    assert cli.main(["help", name]) == 0
+    assert capsys.readouterr().out == said

@@ -13,12 +13,12 @@ TEXTS = {
     "hash_batches": "1", "quiet": "yes", "off": "true", "bind": "10.0.0.1",
     "no_tls": "1", "allow_mismatch": "1", "no_hedge": "1", "send_env": "A_KEY,B_KEY", "price_worker": "0.03",
     "price_trainer": "2.5", "gradients": "4bit+ef", "gradient_codes": "head.*=8bit,*.bias=bf16",
-    "progress": "on",
+    "progress": "on", "verbose": "1",
 }  # fmt: skip
 
 
-def resolve(flags=None, environ=None, table=None):
-    return config.resolve(flags or {}, environ or {}, table or {}).settings
+def resolve(flags=None, environ=None, table=None, user=None):
+    return config.resolve(flags or {}, environ or {}, table or {}, user or {}).settings
 
 
 def test_every_setting_is_declared_once_and_has_a_default():
@@ -40,6 +40,7 @@ def test_a_flag_wins_over_a_variable_over_a_table_over_the_default(setting):
 
 def test_the_nearest_source_decides():
     everywhere = {
+        "user": {"workers": "4"},
         "flags": {"workers": "1"},
         "environ": {"STOKER_WORKERS": "2"},
         "table": {"workers": "3"},
@@ -49,6 +50,8 @@ def test_the_nearest_source_decides():
     assert resolve(**everywhere).workers == 2
     del everywhere["environ"]
     assert resolve(**everywhere).workers == 3
+    del everywhere["table"]
+    assert resolve(**everywhere).workers == 4
 
 
 @pytest.mark.parametrize(
@@ -57,6 +60,7 @@ def test_the_nearest_source_decides():
         ("workers", "0"), ("workers", "-1"), ("workers", "two"), ("workers", ""),
         ("chains", "0"), ("chains", "many"), ("chains", ""),
         ("memory", "lots"), ("memory", ""), ("memory", "-1G"), ("memory", "4X"),
+        ("memory", "1k"), ("memory", "1023K"),
         ("quiet", "maybe"),
         ("gradients", "2bit"), ("gradients", "4bit+"), ("gradients", ""), ("gradients", "fp32"),
         ("gradient_codes", "head"), ("gradient_codes", "head=4"), ("gradient_codes", "=8bit"),
@@ -79,7 +83,7 @@ def test_a_value_that_cannot_be_names_its_origin_and_itself(source, name, text):
 @pytest.mark.parametrize(
     ("text", "nbytes"),
     [
-        ("500", 500), ("500M", 500 << 20), ("4G", 4 << 30), ("4g", 4 << 30), ("1.5K", 1536),
+        ("2000000", 2_000_000), ("500M", 500 << 20), ("4G", 4 << 30), ("4g", 4 << 30), ("2048K", 2 << 20),
         ("2GiB", 2 << 30), ("2 GB", 2 << 30), ("0", 0), ("1T", 1 << 40),
     ],
 )  # fmt: skip
@@ -98,7 +102,7 @@ def test_a_report_is_written_where_the_command_was_given(tmp_path, monkeypatch):
         chains=st.one_of(st.sampled_from(["script", "auto"]), st.integers(1, 10**6).map(str)),
         cluster=st.none() | st.sampled_from(["auto", "10.0.0.1:6379", "ray://head:10001"]),
         workers=st.none() | st.integers(1, 10**6) | st.builds(Span, st.just(2), st.integers(2, 9)),
-        memory=st.none() | st.integers(0, 1 << 50),
+        memory=st.none() | st.just(0) | st.integers(1 << 20, 1 << 50),
         report_json=st.none() | st.sampled_from(["/a/report.json", "/a b/ü=.json"]),
         hash_batches=st.booleans(),
         quiet=st.booleans(),
@@ -113,6 +117,7 @@ def test_a_report_is_written_where_the_command_was_given(tmp_path, monkeypatch):
         gradients=st.none() | st.sampled_from(["bf16", "8bit+ef"]),
         gradient_codes=st.none() | st.just("head.*=fp32, *=bf16"),
         progress=st.sampled_from(["auto", "on", "off"]),
+        verbose=st.booleans(),
     )
 )
 def test_settings_survive_the_environment(settings):
@@ -122,44 +127,11 @@ def test_settings_survive_the_environment(settings):
     assert config.ARMED not in environ
 
 
-def test_the_table_of_a_pyproject_is_read_as_text(tmp_path):
-    (tmp_path / "pyproject.toml").write_text(
-        '[tool.stoker]\nworkers = 3\nhash-batches = true\nchains = "auto"\n'
-    )
-    table = config.from_pyproject(str(tmp_path))
-    assert resolve(table=table) == Settings(workers=3, hash_batches=True, chains="auto")
-
-
-@pytest.mark.parametrize("text", ["", "[tool.other]\nworkers = 3\n", "# [tool] stoker\n"])
-def test_a_pyproject_without_our_table_says_nothing(tmp_path, text):
-    (tmp_path / "pyproject.toml").write_text(text)
-    assert config.from_pyproject(str(tmp_path)) == {}
-
-
-def test_no_pyproject_says_nothing(tmp_path):
-    assert config.from_pyproject(str(tmp_path)) == {}
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("[tool.stoker]\nworker = 3\n", "no setting 'worker'"),
-        ("[tool.stoker]\nworkers = = 3\n", "pyproject.toml: "),
-    ],
-)
-def test_a_table_that_cannot_be_names_the_file(tmp_path, text, said):
-    (tmp_path / "pyproject.toml").write_text(text)
-    with pytest.raises(ConfigError, match=said):
-        config.from_pyproject(str(tmp_path))
-
-
-def test_a_switch_that_the_table_turns_off_is_off(tmp_path):
-    (tmp_path / "pyproject.toml").write_text("[tool.stoker]\nquiet = false\n")
-    assert resolve(table=config.from_pyproject(str(tmp_path))).quiet is False
-
-
 def test_where_each_setting_comes_from_is_kept():
-    found = config.resolve({"workers": "1"}, {"STOKER_MEMORY": "1G"}, {"quiet": "1"})
+    found = config.resolve(
+        {"workers": "1"}, {"STOKER_MEMORY": "1G"}, {"quiet": "1"}, {"chains": "2"}
+    )
     assert found.origins == {
         "workers": "--workers", "memory": "STOKER_MEMORY", "quiet": "[tool.stoker] quiet",
+        "chains": "stoker/config.toml chains",
     }  # fmt: skip

@@ -4,12 +4,12 @@ Works from any shell of the cluster. Promise: it changes nothing there, and ends
 """
 
 import json
-import os
 import sys
 from typing import Any
 
 from stoker import config, speak
 from stoker.cli.flags import parse
+from stoker.cli.settings import find
 from stoker.errors import ConfigError
 from stoker.tables import aligned
 
@@ -40,7 +40,7 @@ def main(words: list[str]) -> int:
         if rest:
             raise ConfigError(f"takes no command: {' '.join(rest)!r}")
         wants_json = OFF.parse(flags.pop("json", ""))
-        address = config.resolve(flags, os.environ, {}).settings.cluster or "auto"
+        address = find(flags).settings.cluster or "auto"
     except ConfigError as error:
         speak.write(f"stoker status: {error}\n\n{USAGE}")
         return WRONG_USE
@@ -52,7 +52,7 @@ def main(words: list[str]) -> int:
 
         found = look_at(address, ANSWER_S)
     except ImportError:
-        from stoker.cli.origin import advice
+        from stoker.cli.checks import advice
 
         speak.write(f"stoker status: needs Ray: {advice(sys.executable, 'cluster')}\n")
         return NO_CLUSTER

@@ -1,0 +1,22 @@
+"""Checks what a command line asks for, before anything is started."""
+
+from stoker.cli.checks.interpreter import check_interpreter, interpreter_of
+from stoker.cli.checks.reports import is_report, make_room
+from stoker.cli.checks.services import check_cluster, check_gradients
+
+__all__ = [
+    "advice",
+    "check_cluster",
+    "check_gradients",
+    "check_interpreter",
+    "interpreter_of",
+    "is_report",
+    "make_room",
+]
+
+
+def advice(python: str, extra: str = "") -> str:
+    """Return how to install this stoker for `python`; see checks/origin.py."""
+    from stoker.cli.checks.origin import advice  # importlib.metadata: 20 ms, for the rarer case
+
+    return advice(python, extra)
