@@ -1,19 +1,19 @@
-"""Write the newest results into the tables of docs/benchmarks.md and README.md.
+"""Write the newest results into docs/benchmarks.md (all of them), README.md (three rows) and the plot.
 
 Promise: no figure in them is typed by hand; with --check nothing is written and the exit code
-is 1 where a table is not what the results say. Only what stands between the markers is touched.
+is 1 where one is not what the results say. Only what stands between the markers is touched.
 """
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
+import front
 import results
 from figures import FIGURES, Figure
 
 ROOT = results.HERE.parent
-PAGES = (ROOT / "docs" / "benchmarks.md", ROOT / "README.md")
+ALL, README, PLOT = ROOT / "docs" / "benchmarks.md", ROOT / "README.md", ROOT / "docs" / "speed.svg"
 BEGIN = "<!-- benchmarks: begin; written by benchmarks/table.py, do not edit -->"
 END = "<!-- benchmarks: end -->"
 HEAD = "| figure | work | bar | median (spread) | verdict | date |\n|---|---|---|---|---|---|"
@@ -55,10 +55,49 @@ def where(found: list[dict[str, Any]]) -> str:
     return f"Measured on: {'; '.join(sorted(machines))}." if machines else "Nothing measured yet."
 
 
+GROUPS = {
+    "Loading on one machine": (
+        "images", "frameworks", "clips", "iterable", "stateful", "workers0-val", "tokens",
+        "handover", "handover-small",
+    ),
+    "Other machines": (
+        "offload", "ingest", "scale", "thin-link", "lossless", "kill", "join", "relay",
+        "machine-memory", "trainer-cpu-remote",
+    ),
+    "Gradients": (
+        "all-reduce", "ddp-step", "ddp-step-100mbit", "gradient-kernels", "gradient-accuracy",
+        "gradient-budget",
+    ),
+    "What it must not cost": (
+        "many-loaders", "nothing-to-gain", "start", "epoch-gap", "trainer-cpu", "memory", "verify",
+        "bare-install",
+    ),
+    "This repository": ("demo", "default-tier", "full-tier"),
+}  # fmt: skip
+
+assert sorted(name for names in GROUPS.values() for name in names) == sorted(FIGURES)
+
+
 def table(found: dict[str, dict[str, Any] | None]) -> str:
-    """The Markdown of all figures. Pure."""
-    rows = [f"| {' | '.join(cells(FIGURES[name], result))} |" for name, result in found.items()]
-    return "\n".join([HEAD, *rows, "", where([one for one in found.values() if one])])
+    """The Markdown of all figures by group, in each those that miss their bar first. Pure."""
+    parts = []
+    for group, names in GROUPS.items():
+        misses_first = sorted(names, key=lambda name: (found[name] or {"passed": True})["passed"])
+        rows = [f"| {' | '.join(cells(FIGURES[name], found[name]))} |" for name in misses_first]
+        parts += [f"### {group}\n", HEAD, *rows, ""]
+    return "\n".join([*parts, where([one for one in found.values() if one])])
+
+
+def in_readme(found: dict[str, dict[str, Any] | None]) -> str:
+    """The Markdown of the README's rows. Pure."""
+    images = found["images"]
+    if images is None:
+        return "Not measured yet."
+    num_missed = sum(one is None or not one["passed"] for one in found.values())
+    return (
+        f"{front.three_rows(images)}\n{where([images])[:-1]}, {images['date'][:10]}. Of {len(found)} "
+        f"figures with a bar {num_missed} miss it: [all of them](docs/benchmarks.md), those first."
+    )
 
 
 def with_table(page: str, text: str) -> str:
@@ -70,35 +109,29 @@ def with_table(page: str, text: str) -> str:
     return f"{before}{BEGIN}\n{text}\n{END}{after}"
 
 
-def refresh(path: Path, text: str, check: bool) -> bool:
-    """Whether the page was as the results say; if not, it is now, unless `check`."""
-    old = path.read_text()
-    new = with_table(old, text)
-    if new != old and not check:
-        path.write_text(new)
-    return new == old
-
-
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks/table.py", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if stale")
     flags = parser.parse_args(argv)
-    text = table({name: results.newest(name) for name in FIGURES})
-    num_stale = 0
-    for path in PAGES:
-        # The README is another's page: without our markers it has no table to keep.
-        if not path.exists() or (path.name == "README.md" and BEGIN not in path.read_text()):
-            continue
-        try:
-            fresh = refresh(path, text, flags.check)
-        except BadMarkersError as failure:
-            print(f"{path.relative_to(ROOT)}: {failure}", file=sys.stderr)
-            return 1
-        if not fresh:
-            num_stale += 1
-            word = "stale; run benchmarks/table.py" if flags.check else "written"
-            print(f"{path.relative_to(ROOT)}: {word}")
-    return 1 if flags.check and num_stale else 0
+    found = {name: results.newest(name) for name in FIGURES}
+    try:
+        pages = {
+            ALL: with_table(ALL.read_text(), table(found)),
+            README: with_table(README.read_text(), in_readme(found)),
+            PLOT: front.plot(found),
+        }
+    except BadMarkersError as failure:
+        print(failure, file=sys.stderr)
+        return 1
+    stale = {
+        page: text for page, text in pages.items() if not page.exists() or page.read_text() != text
+    }
+    for page, text in stale.items():
+        if not flags.check:
+            page.write_text(text)
+        word = "stale; run benchmarks/table.py" if flags.check else "written"
+        print(f"{page.relative_to(ROOT)}: {word}")
+    return 1 if flags.check and stale else 0
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from tests.unit import test_layers as layers  # noqa: E402
 
 from stoker import config, errors  # noqa: E402  # this checkout's, installed or not
 from stoker.cli import probe, run, verify  # noqa: E402
-from stoker.report import digest  # noqa: E402
+from stoker.reports import digest  # noqa: E402
 from stoker.scheduler import events, rules, state  # noqa: E402
 
 BLOCK = re.compile(
@@ -59,7 +59,7 @@ def probe_help() -> str:
 
 
 def digest_encoding() -> str:
-    """The part of report/digest.py's docstring that publishes the encoding."""
+    """The part of reports/digest.py's docstring that publishes the encoding."""
     return (digest.__doc__ or "").partition("**The encoding.** ")[2].lstrip()
 
 

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, _utils
 
 from stoker.config import Settings
 from stoker.intercept import patches
-from stoker.report.digest import batch_sha256
+from stoker.reports.digest import batch_sha256
 
 QUIET = Settings(quiet=True)
 

@@ -18,7 +18,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
 
 from stoker.intercept import patches, run
-from stoker.report.digest import batch_sha256
+from stoker.reports.digest import batch_sha256
 from tests.equality.cases import step
 from tests.equality.sides import (
     QUIET,

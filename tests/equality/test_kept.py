@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from stoker.config import Settings
-from stoker.report.digest import batch_sha256
+from stoker.reports.digest import batch_sha256
 from tests.equality.cases import Case, make_loader
 from tests.equality.forms import FORMS, Form, large
 from tests.equality.sides import both, installed

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 from stoker.config import Settings
 from stoker.loaders import multiprocess as iterator
 from stoker.loaders.driver import workers
-from stoker.report.digest import batch_sha256
+from stoker.reports.digest import batch_sha256
 from stoker.scheduler import history
 from stoker.scheduler.decider import Stream
 from stoker.scheduler.events import Lost

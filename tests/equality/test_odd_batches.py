@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from stoker.clock import thread_cpu_s
 from stoker.intercept import run as this_run
-from stoker.report.digest import batch_sha256
+from stoker.reports.digest import batch_sha256
 from tests.equality.sides import both, installed, is_ours, torch_is_quick_to_terminate
 
 

@@ -17,7 +17,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from stoker.config import Settings
 from stoker.intercept import run
 from stoker.loaders import multiprocess as iterator
-from stoker.report.digest import batch_sha256
+from stoker.reports.digest import batch_sha256
 from stoker.scheduler.decider import Stream
 from stoker.scheduler.state import Limits
 from tests.equality.sides import QUIET, installed, is_ours, seed_trainer

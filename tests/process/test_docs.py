@@ -86,6 +86,10 @@ def said() -> str:
     )
 
 
+def test_the_readme_is_one_screen_of_reading():
+    assert len((ROOT / "README.md").read_text().splitlines()) < 120
+
+
 @pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)
 def test_every_quoted_line_is_made_of_words_that_stoker_says(page, said):
     text = page.read_text()

@@ -11,8 +11,8 @@ import os, resource, signal, sys, torch
 from torch.utils.data import DataLoader
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 loader = DataLoader([torch.zeros(2)] * 8, batch_size=2)
-from stoker.report import record
-import stoker.intercept.eligible, stoker.intercept.meter, stoker.report.digest, stoker.intercept.in_process, stoker.loaders.in_process.iterator
+from stoker.reports import record
+import stoker.intercept.eligible, stoker.intercept.meter, stoker.reports.digest, stoker.intercept.in_process, stoker.loaders.in_process.iterator
 {limit}
 got = [len(list(loader)) for _ in range(3)]
 {undo}

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from stoker.report.summary import MAX_LINES
+from stoker.reports.summary import MAX_LINES
 from tests.process.harness import finished, under_stoker
 
 SPINNING = (

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
+    from stoker.config import Settings
+
 WATCHED = "torch.utils.data"
 WATCHED_DDP = "torch.nn.parallel.distributed"
 PROOF = "STOKER_PROOF"  # set by `stoker verify`; verify/record.py
 
 
 _is_armed = False
+_settings: Settings | None = None  # from stoker.install; else the environment tells
 
 
 class _Watcher:
@@ -69,7 +72,7 @@ def install() -> None:
         from stoker.config import from_env
         from stoker.intercept import patches
 
-        settings = from_env()
+        settings = _settings or from_env()
         patches.install(settings)
         if settings.verbose and not _is_spawned():
             _say(f"on in {_name()}, torch {sys.modules['torch'].__version__}")
@@ -107,6 +110,34 @@ def arm() -> None:
             sys.meta_path.insert(0, _Watcher(watched, then))
     if PROOF in os.environ:
         _seed()
+
+
+def arm_with(settings: Settings) -> None:
+    """Patch torch with these settings, now or when it is imported. For a process that runs already.
+
+    Raises what patching raises, if torch is here.
+    """
+    global _settings
+    _settings = settings
+    if WATCHED in sys.modules:
+        from stoker.intercept import patches
+
+        patches.install(settings)
+        if WATCHED_DDP in sys.modules:
+            patches.install_ddp()
+    arm()  # for what is not imported yet; once a process
+
+
+def disarm() -> None:
+    """Undo the patches; from now on nothing is patched on import either."""
+    global _is_armed, _settings
+    for watcher in [each for each in sys.meta_path if isinstance(each, _Watcher)]:
+        sys.meta_path.remove(watcher)
+    _is_armed, _settings = False, None
+    if "stoker.intercept.patches" in sys.modules:
+        from stoker.intercept import patches
+
+        patches.restore()
 
 
 def _tell_that_it_was_on() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from stoker.intercept import run
 from stoker.intercept.meter import Meter
 from stoker.local.sizing import machine_nbytes
-from stoker.report.summary import OTHER_DRAWS
+from stoker.reports.summary import OTHER_DRAWS
 from stoker.tables import counted
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stoker.loaders.fallback import Attempt
     from stoker.loaders.in_process.evidence import Usual
     from stoker.loaders.in_process.first import Decision
-    from stoker.report.metrics import LoaderRecord
+    from stoker.reports.metrics import LoaderRecord
 
 MIN_GAIN_TO_TELL = 1.1
 TRYING = "num_workers=0: not looked at yet"
@@ -59,7 +59,7 @@ def why(loader: "DataLoader[Any]") -> list[str]:
 def make_iterator(loader: "DataLoader[Any]", record: "LoaderRecord", attempt: "Attempt") -> Any:
     """Make an iterator that decides who makes its batches. attempt: gets it before `__init__`."""
     from stoker.loaders.in_process.first import FirstBatches, InProcessOptions
-    from stoker.report.digest import batch_sha256
+    from stoker.reports.digest import batch_sha256
 
     slots = run.slots()
     known = _known(loader)

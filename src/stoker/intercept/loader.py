@@ -19,7 +19,7 @@ from stoker.clock import now_s
 from stoker.intercept import in_process, run
 from stoker.intercept.meter import Meter, Next, drawn_by
 from stoker.local.sizing import machine_nbytes
-from stoker.report.samples import length_of
+from stoker.reports.samples import length_of
 from stoker.scheduler.tasks.chain import num_chains
 from stoker.tables import counted
 from stoker.verify import side
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from stoker.loaders.fallback import Attempt
     from stoker.loaders.multiprocess import StreamOptions
-    from stoker.report.metrics import LoaderRecord
+    from stoker.reports.metrics import LoaderRecord
 
 GetIterator = Callable[["DataLoader[Any]"], Any]
 MakeIterator = Callable[["Attempt", "DataLoader[Any]", str], Any]
@@ -610,9 +610,19 @@ def _place_of(frame: Any) -> str:
     return nearest or UNKNOWN_PLACE
 
 
+def _cell_of(file: str) -> str:
+    """Return `cell 3`, if the file stands for a notebook's cell; else empty."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    number = getattr(getattr(shell, "compile", None), "_filename_map", {}).get(file)
+    return "" if number is None else f"cell {number}"
+
+
 @functools.cache  # a third of what iter() costs; and a script that changes folder keeps its names
 def _short(file: str) -> str:
     try:
+        if cell := _cell_of(file):
+            return cell
         return min(file, os.path.relpath(file), key=len)
     except (ValueError, OSError):
         return file

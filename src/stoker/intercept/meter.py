@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from stoker import bars, speak, stack
 from stoker.clock import now_s, process_cpu_s, thread_cpu_s
-from stoker.report.metrics import ONLY_OWN
-from stoker.report.samples import length_of, num_samples
+from stoker.reports.metrics import ONLY_OWN
+from stoker.reports.samples import length_of, num_samples
 from stoker.verify import side
 
 if TYPE_CHECKING:
     from stoker.config import Settings
     from stoker.loaders.fallback import Attempt
-    from stoker.report.metrics import LoaderRecord
-    from stoker.report.record import Recorder
+    from stoker.reports.metrics import LoaderRecord
+    from stoker.reports.record import Recorder
 
 PROGRESS_EVERY_S = 1.0
 # A look costs 30 us with cold caches, as between two batches; 5 with warm ones. So often it takes
@@ -196,7 +196,7 @@ class Meter:
         return sum(length_of(index, is_batched=True) for index in taken)
 
     def _sha256(self, batch: Any) -> str | None:
-        from stoker.report.digest import batch_sha256
+        from stoker.reports.digest import batch_sha256
 
         try:
             return batch_sha256(batch)
@@ -271,7 +271,7 @@ _skipping: weakref.WeakSet[Meter] = weakref.WeakSet()
 @functools.cache
 def _settle_at_exit() -> None:
     """Register an exit handler after the recorder's: it runs before the report is written."""
-    atexit.register(_settle_all)
+    atexit.register(settle_all)
 
 
 @functools.cache
@@ -279,7 +279,8 @@ def _wipe_at_exit() -> None:
     atexit.register(speak.wipe)
 
 
-def _settle_all() -> None:
+def settle_all() -> None:
+    """Count what came since the last look, of every iterator."""
     for meter in tuple(_skipping):
         meter.settle()
 

@@ -222,6 +222,10 @@ def _patch_class(kind: type[Any]) -> None:
         run.say_once(f"{kind.__qualname__} is left as it is: {error}")
 
 
+def are_applied() -> bool:
+    return bool(_originals)
+
+
 def restore() -> None:
     """Undo every patch and end the run."""
     from stoker.intercept import run

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from stoker.remote.trainer.fleet import Fleet
-    from stoker.report.record import Recorder
+    from stoker.reports.record import Recorder
 
 settings = Settings()
 _recorder: "Recorder | None" = None
@@ -46,7 +46,7 @@ def recorder() -> "Recorder":
     global _recorder
     with _lock:
         if _recorder is None:
-            from stoker.report.record import Recorder
+            from stoker.reports.record import Recorder
 
             made = Recorder(settings, looks=_looks, num_cores=cores(), began_s=_began_s)
             _recorder = _recorder or made
@@ -148,7 +148,7 @@ def _tell_what_stays() -> None:
 def _cluster_of_rank(cluster: str) -> str:
     """Return this rank's share of `processes:N`, or of M where it is NxM; on Ray the engine divides
     among all runs."""
-    from stoker.report.ranks import local_rank, local_world_size
+    from stoker.reports.ranks import local_rank, local_world_size
 
     if not cluster.startswith("processes:"):
         return cluster
@@ -160,7 +160,7 @@ def _cluster_of_rank(cluster: str) -> str:
 
 def _about() -> dict[str, object]:
     """Return how `stoker status` describes this run."""
-    from stoker.report.ranks import rank_of
+    from stoker.reports.ranks import rank_of
 
     script = Path(getattr(sys.modules["__main__"], "__file__", None) or "python").name
     where = {"trainer": os.uname().nodename, "pid": os.getpid(), "rank": rank_of(os.environ)}
@@ -182,7 +182,7 @@ def code_folder() -> str | None:
 
 def cores() -> int:
     """Return this rank's share of the cores, at least 1."""
-    from stoker.report.ranks import local_world_size
+    from stoker.reports.ranks import local_world_size
 
     return max(1, usable_cores() // local_world_size(os.environ))
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from stoker.clock import Deadline, now_s
-from stoker.report.digest import batch_sha256
-from stoker.report.metrics import LoaderRecord
+from stoker.reports.digest import batch_sha256
+from stoker.reports.metrics import LoaderRecord
 from stoker.verify.record import SEED, STOPS, Finding, Plan, plan_of
 
 ENOUGH_ALONE = (

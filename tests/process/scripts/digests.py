@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from stoker.report.digest import batch_sha256
+from stoker.reports.digest import batch_sha256
 
 
 class Mixed(Dataset):

@@ -10,7 +10,7 @@ import sys
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from stoker.report.digest import batch_sha256
+from stoker.reports.digest import batch_sha256
 
 torch.manual_seed(3)
 WHAT = sys.argv[1]

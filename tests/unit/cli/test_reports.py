@@ -8,8 +8,8 @@ import pytest
 
 from stoker.cli.checks import reports
 from stoker.errors import ConfigError
-from stoker.report import file as report_file
-from stoker.report.metrics import RunRecord, as_json
+from stoker.reports import file as report_file
+from stoker.reports.metrics import RunRecord, as_json
 from tests.process.harness import ENVIRON
 
 
@@ -110,7 +110,7 @@ def test_a_link_is_not_followed_and_a_part_of_the_users_stays(tmp_path):
 def test_a_write_that_fails_leaves_no_part(tmp_path):
     code = (
         "import resource, signal, sys\nfrom pathlib import Path\n"
-        "from stoker.report.file import own_file, write\n"
+        "from stoker.reports.file import own_file, write\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_DFL)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
         "write({'version': 1}, own_file(Path(sys.argv[1]), None))\n"

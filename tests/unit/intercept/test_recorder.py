@@ -28,7 +28,7 @@ class Reentered:
 def test_a_handler_that_iterates_a_loader_while_it_is_made_does_not_hang(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("stoker.report.record.Recorder", Reentered)
+    monkeypatch.setattr("stoker.reports.record.Recorder", Reentered)
     monkeypatch.setattr(run, "_recorder", None)
     monkeypatch.setattr(run.atexit, "register", lambda call: None)
     got: list[object] = []

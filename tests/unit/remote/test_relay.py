@@ -10,7 +10,7 @@ import torch
 
 from stoker.remote.net.link import Garbled, Link, Message, Word
 from stoker.remote.net.relay import HostRelay, TrainerRelay
-from stoker.report.digest import batch_sha256
+from stoker.reports.digest import batch_sha256
 from stoker.wire.arena.arena import Arena
 from stoker.wire.arena.heap import Heap, Room
 from stoker.wire.arena.lender import Lender

@@ -5,8 +5,8 @@ Pure: a report (docs/report.md) in, text out.
 
 from typing import Any
 
-from stoker.report.metrics import ONLY_OWN
-from stoker.report.summary.verdict import verdict
+from stoker.reports.metrics import ONLY_OWN
+from stoker.reports.summary.verdict import verdict
 from stoker.tables import counted
 
 MAX_LINES = 5

@@ -21,11 +21,11 @@ from typing import Any, Protocol
 from stoker import descriptors, orphans, speak
 from stoker.clock import now_s, process_cpu_s
 from stoker.config import Settings
-from stoker.report.file import own_file, write
-from stoker.report.log import MAX_LOADERS, RunLog
-from stoker.report.metrics import LoaderRecord, RunRecord, as_json
-from stoker.report.ranks import Ranks, rank_of
-from stoker.report.summary import summary
+from stoker.reports.file import own_file, write
+from stoker.reports.log import MAX_LOADERS, RunLog
+from stoker.reports.metrics import LoaderRecord, RunRecord, as_json
+from stoker.reports.ranks import Ranks, rank_of
+from stoker.reports.summary import summary
 
 REFRESH_S = 0.2  # how stale CPU time and memory may be after a kill -9
 
@@ -261,6 +261,11 @@ class Recorder:
         self.run.peak_rss_nbytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         if self._log is not None:
             self._log.put_run(self.run)
+
+    def snapshot(self, ended: str) -> dict[str, Any]:
+        """Return the report as it stands, as if the run had ended now, in the way that is given."""
+        self.refresh()
+        return as_json(self.run, self._loaders, ended)
 
     @speak.guarded
     def finish(self) -> None:

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from stoker.report.keeper import ended
+from stoker.reports.keeper import ended
 
 
 @pytest.mark.parametrize(

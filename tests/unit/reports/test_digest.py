@@ -18,7 +18,7 @@ import PIL.Image
 import pytest
 import torch
 
-from stoker.report.digest import batch_sha256
+from stoker.reports.digest import batch_sha256
 
 u64 = struct.Struct("<Q").pack
 
@@ -352,7 +352,7 @@ def test_a_digest_leaves_the_batch_as_it_was():
 
 
 def test_a_set_of_strings_has_one_digest_under_every_hash_seed():
-    program = "from stoker.report.digest import *; print(batch_sha256({'a', 'b', 'c', 'd'}))"
+    program = "from stoker.reports.digest import *; print(batch_sha256({'a', 'b', 'c', 'd'}))"
     digests = {
         subprocess.check_output(
             [sys.executable, "-c", program], env=os.environ | {"PYTHONHASHSEED": seed}
@@ -364,7 +364,7 @@ def test_a_set_of_strings_has_one_digest_under_every_hash_seed():
 
 def test_hashing_imports_no_library_of_the_user():
     program = (
-        "import sys; from stoker.report.digest import batch_sha256; batch_sha256([1, {'a': 2.0}]);"
+        "import sys; from stoker.reports.digest import batch_sha256; batch_sha256([1, {'a': 2.0}]);"
         "print([m for m in ('torch', 'numpy', 'PIL') if m in sys.modules])"
     )
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"

@@ -14,7 +14,7 @@ import tempfile
 from typing import Any
 
 from stoker import descriptors, speak
-from stoker.report.metrics import LoaderRecord, RunRecord, layout_of
+from stoker.reports.metrics import LoaderRecord, RunRecord, layout_of
 
 MAX_LOADERS = 1000
 _RUN_AT = 64

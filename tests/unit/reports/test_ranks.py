@@ -2,7 +2,7 @@
 
 import pytest
 
-from stoker.report.ranks import Ranks, local_world_size, rank_of
+from stoker.reports.ranks import Ranks, local_world_size, rank_of
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.report.log import MAX_LOADERS, RunLog
-from stoker.report.metrics import ONLY_OWN, VERSION, LoaderRecord, RunRecord, as_json
-from stoker.report.summary import MAX_LINES, readable_nbytes, summary
+from stoker.reports.log import MAX_LOADERS, RunLog
+from stoker.reports.metrics import ONLY_OWN, VERSION, LoaderRecord, RunRecord, as_json
+from stoker.reports.summary import MAX_LINES, readable_nbytes, summary
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from stoker.report.samples import length_of, num_samples
+from stoker.reports.samples import length_of, num_samples
 
 ROWS = torch.zeros(5, 2)
 with warnings.catch_warnings(action="ignore"):

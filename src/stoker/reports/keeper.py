@@ -55,8 +55,8 @@ import struct
 from pathlib import Path
 
 from stoker.clock import now_s
-from stoker.report.log import RunLog
-from stoker.report.metrics import as_json
+from stoker.reports.log import RunLog
+from stoker.reports.metrics import as_json
 
 END_WAIT_MS = 2000  # from the last closed file to the end of a process
 LOOK_MS = 20  # how often it is looked for where there is no pidfd
@@ -75,7 +75,7 @@ def main(folder: Path, log_fd: int, pid_fd: int, pid: int) -> None:
     if RunLog(log_fd).is_done:
         return
     how = ended(_exit_status(pid_fd, pid))
-    from stoker.report.record import publish
+    from stoker.reports.record import publish
 
     settings, run, loaders = log.read()
     if "began_s" in settings:

@@ -6,8 +6,8 @@ import signal
 import pytest
 
 from stoker.config import Settings
-from stoker.report.log import RunLog
-from stoker.report.record import Recorder
+from stoker.reports.log import RunLog
+from stoker.reports.record import Recorder
 
 
 def recorder() -> tuple[Recorder, RunLog]:

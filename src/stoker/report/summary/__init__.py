@@ -1,6 +1,0 @@
-"""Formats the end of a run in at most five lines."""
-
-from stoker.report.summary.lines import MAX_LINES, readable_nbytes, summary
-from stoker.report.summary.verdict import OTHER_DRAWS
-
-__all__ = ["MAX_LINES", "OTHER_DRAWS", "readable_nbytes", "summary"]
