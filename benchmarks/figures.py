@@ -194,6 +194,12 @@ WORKERS0_VAL = Case(
     checks=(at_least(1.8, "images_per_s"),),
 )
 
+WORKERS0_TENSORS = Case(
+    script="workers0_tensors.py",
+    quick_flags=("--num-epochs", "1"),
+    checks=(at_least(1.3, "images_per_s"),),
+)
+
 VERIFY = Case(
     script="verify_cost.py",
     checks=(
@@ -549,6 +555,11 @@ FIGURES = {
             name="workers0-val",
             work="photographs without randomness, num_workers=0, the step busy on one core",
             cases=(WORKERS0_VAL,),
+        ),
+        Figure(
+            name="workers0-tensors",
+            work="CIFAR-like tensors in the script, random transforms, num_workers=0, the step busy on one core",
+            cases=(WORKERS0_TENSORS,),
         ),
         Figure(
             name="verify",

@@ -16,6 +16,7 @@ PLOTTED = (
     ("frameworks", "torch, lightning", "the same through Lightning"),
     ("iterable", "torch", "text shards packed to tokens"),
     ("workers0-val", "torch", "photographs, num_workers=0"),
+    ("workers0-tensors", "torch", "tensors in the script, num_workers=0"),
     ("clips", "torch", "video clips in memory"),
     ("tokens", "torch, astype", "tokens from uint16, large batches"),
     ("handover", "torch, stack", "38 MB batches that cost nothing to make"),

@@ -57,7 +57,7 @@ def where(found: list[dict[str, Any]]) -> str:
 
 GROUPS = {
     "Loading on one machine": (
-        "images", "frameworks", "clips", "iterable", "stateful", "workers0-val", "tokens",
+        "images", "frameworks", "clips", "iterable", "stateful", "workers0-val", "workers0-tensors", "tokens",
         "handover", "handover-small",
     ),
     "Other machines": (

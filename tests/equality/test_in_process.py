@@ -7,6 +7,7 @@ reason why they are made here.
 import errno
 import gc
 import itertools
+import logging
 import multiprocessing
 import os
 import random
@@ -25,6 +26,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_
 
 from stoker.clock import thread_cpu_s
 from stoker.config import Settings
+from stoker.fingerprint.written import written_pages
 from stoker.intercept import run as this_run
 from stoker.loaders.in_process import evidence
 from stoker.loaders.in_process import iterator as spare
@@ -107,6 +109,10 @@ def worked(loader: DataLoader) -> Iterator[Any]:
     return epochs(loader, after=lambda loader, k: work(0.02))
 
 
+def worked_epochs(loader: DataLoader, num: int) -> Iterator[Any]:
+    return epochs(loader, num, lambda loader, k: work(0.02))
+
+
 def check(
     make_loader: Any,
     run: Any,
@@ -180,6 +186,66 @@ def test_processes_end_where_a_second_copy_of_memory_does_not_fit(monkeypatch, w
 
 
 # -- made ahead --------------------------------------------------------------------------------
+
+
+IMAGES = torch.zeros(NUM_SAMPLES, 3, 64, 64)  # as a script's own tensors, named by its functions
+PIXELS = IMAGES.numpy()[:, 0]
+LOG = logging.getLogger(__name__)
+
+
+def large(more):
+    def sample(dataset, index):
+        LOG.debug("a sample")
+        return np.multiply(PIXELS[index, :2, :2], 2).tolist(), IMAGES[index, 0, 0, :2] + more(
+            dataset
+        )
+
+    return sample
+
+
+@pytest.fixture
+def images():
+    """Large tensors that a sample reaches by a global's name; as new."""
+    if written_pages() is None:
+        pytest.skip("no asynchronous userfaultfd here (Linux 6.7)")
+    IMAGES.copy_(torch.arange(float(IMAGES.numel())).view_as(IMAGES))
+    return IMAGES
+
+
+@pytest.mark.here
+@pytest.mark.parametrize("draws", ["nothing", "torch"])
+def test_samples_of_large_tensors_are_made_ahead(images, draws):
+    more = large((lambda dataset: 0) if draws == "nothing" else lambda dataset: torch.rand(1))
+    check(partial(make, more=more, shuffle=True), partial(worked_epochs, num=2))
+
+
+@pytest.mark.here
+@pytest.mark.parametrize("write", ["torch", "numpy", "past the version"])
+def test_a_loop_that_writes_to_large_tensors_gets_batches_of_what_it_wrote(images, write):
+    def run(loader):
+        IMAGES.copy_(torch.arange(float(IMAGES.numel())).view_as(IMAGES))
+        for k, batch in enumerate(loader):
+            yield batch
+            work(0.02)
+            if k == 11:
+                {"torch": IMAGES, "numpy": PIXELS, "past the version": IMAGES.data}[write][:] = 5.0
+
+    check(
+        partial(make, more=large(lambda dataset: 0)), run, why="the training loop changes its state"
+    )
+
+
+@pytest.mark.here
+def test_samples_that_write_to_large_tensors_stay(images):
+    def counts(dataset, index):
+        IMAGES[index, 0, 0, 0] += 1
+        return float(IMAGES[index, 0, 0, 0])
+
+    def run(loader):
+        IMAGES.zero_()
+        yield from worked_epochs(loader, num=2)
+
+    check(partial(make, more=counts), run, why="its state moves")
 
 
 @pytest.mark.few(1)

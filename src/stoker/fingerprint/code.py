@@ -4,6 +4,7 @@ Promise: a global that a function reads changes its fingerprint, in whichever mo
 Trusted modules are known by name alone.
 """
 
+import logging
 import sys
 import types
 from collections.abc import Iterator
@@ -68,8 +69,29 @@ def method(walker: Walker, value: types.MethodType, path: str) -> None:
 def by_name(walker: Walker, value: Any, path: str) -> None:
     walker.put(b"c", f"{getattr(value, '__qualname__', value)}".encode())
     owner = getattr(value, "__self__", None)
-    if owner is not None and not isinstance(owner, types.ModuleType):
+    if owner is not None and not isinstance(owner, types.ModuleType) and not _is_pybind(owner):
         walker.walk(owner, f"{path}.__self__")
+
+
+def _is_pybind(owner: object) -> bool:
+    """Whether a C function belongs to no object, but to what pybind11 knows of it: a capsule, since
+    pybind11 3 a type of its own. Such functions are known by name, as those of other C modules."""
+    return type(owner).__name__ == "PyCapsule" or type(owner).__name__.startswith("pybind11_detail")
+
+
+def ufunc(walker: Walker, value: Any, path: str) -> None:
+    """Hash NumPy's own by name; one that was made of a Python function shows nothing of that."""
+    name = value.__name__
+    if getattr(sys.modules["numpy"], name, None) is not value:
+        raise Unwatchable(f"{path}: a ufunc that is not NumPy's")
+    walker.put(b"c", name.encode())
+
+
+def logger(walker: Walker, value: logging.Logger, path: str) -> None:
+    """Hash what a logger lets through. What it writes is a trace outside (outside.py)."""
+    told = value.name, value.getEffectiveLevel(), value.disabled, logging.root.manager.disable
+    walker.put(b"l", repr(told).encode())
+    walker.walk_all(value.filters, f"{path}.filters")
 
 
 def wrapper(walker: Walker, value: Any, path: str) -> None:

@@ -17,6 +17,7 @@ import torch
 
 from stoker.fingerprint.mapped import address_of, file_of, mapping_of
 from stoker.fingerprint.walker import BY_REPR, LARGE_NBYTES, Unwatchable, Walker
+from stoker.fingerprint.written import BLOCK_NBYTES
 
 CHUNK_NBYTES = 1 << 20  # hashed between two looks at the clock: about 1 ms
 # A container of so many items is first tried by C code, in pieces of as many as take about 1 ms:
@@ -97,7 +98,9 @@ def array(walker: Walker, value: Any, path: str) -> None:
         _put_mapped(walker, value, shown, path)
     else:
         walker.weigh(value.nbytes, path)
-        _put_array(walker, value, path)
+        address = value.__array_interface__["data"][0]
+        if not value.flags.c_contiguous or not _put_pages(walker, address, value.nbytes):
+            _put_array(walker, value, path)
 
 
 def _put_mapped(walker: Walker, value: Any, shown: mmap.mmap, path: str) -> None:
@@ -139,11 +142,28 @@ def tensor(walker: Walker, value: torch.Tensor, path: str) -> None:
         raise Unwatchable(f"{path}: a tensor that other processes may change")
     walker.weigh(value.nbytes, path)
     plain = value.detach().as_subclass(torch.Tensor)
+    memory = plain.untyped_storage()
+    if _put_pages(walker, memory.data_ptr(), memory.nbytes()):
+        walker.put(b"t", f"{plain.storage_offset()} {plain.stride()}".encode())
+        return
     if not plain.is_contiguous():
         if plain.nbytes > LARGE_NBYTES:
             raise Unwatchable(f"{path}: a large tensor that is not contiguous")
         plain = plain.contiguous()
     _put_memory(walker, plain.reshape(-1).view(torch.uint8), path)
+
+
+def _put_pages(walker: Walker, address: int, nbytes: int) -> bool:
+    """Watch a large block by page; hash what is beside its whole pages. Returns whether it is."""
+    if walker.pages is None or nbytes < BLOCK_NBYTES:
+        return False
+    pages = walker.pages.cover(address, nbytes)
+    if pages is None:
+        return False
+    walker.put(b"w", f"{address} {nbytes}".encode())
+    walker.put(b"d", ctypes.string_at(address, pages[0] - address))
+    walker.put(b"d", ctypes.string_at(pages[1], address + nbytes - pages[1]))
+    return True
 
 
 def _put_memory(walker: Walker, flat: torch.Tensor, path: str) -> None:

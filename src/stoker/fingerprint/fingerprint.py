@@ -8,6 +8,7 @@ longer than allowed raises Unwatchable, and the job is then not portable.
 
 import collections
 import functools
+import logging
 import math
 import mmap
 import random
@@ -21,6 +22,7 @@ import torch
 from stoker.clock import Deadline
 from stoker.fingerprint import code, data
 from stoker.fingerprint.walker import Handler, TooLarge, Unwatchable, Walker
+from stoker.fingerprint.written import WrittenPages
 
 __all__ = ["TooLarge", "Unwatchable", "fingerprint"]
 
@@ -38,6 +40,7 @@ def fingerprint(
     trail: dict[str, str] | None = None,
     lazy: set[str] | None = None,
     limit_nbytes: float = math.inf,
+    pages: WrittenPages | None = None,
 ) -> bytes:
     """Return 16 bytes that change when anything reachable from `roots` changes.
 
@@ -45,10 +48,15 @@ def fingerprint(
     no code in reach may use. trail: is given what was reached, inner things first, each with a
     digest, to tell where two fingerprints differ; TRAIL_LENGTH of them. lazy: is given the modules
     that functions import when they are called. limit_nbytes: of arrays and tensors, mapped files
-    left out. Raises Unwatchable, TooLarge beyond the limit.
+    left out. pages: watch large arrays and tensors by page, in place of reading them; then the
+    fingerprint is comparable only with others of this process. Raises Unwatchable, TooLarge beyond
+    the limit.
     """
-    walker = Walker(_HANDLERS, deadline, banned, trail, lazy, limit_nbytes)
+    walker = Walker(_HANDLERS, deadline, banned, trail, lazy, limit_nbytes, pages)
     try:
+        if pages is not None:
+            pages.look()
+            walker.put(b"w", str(pages.number).encode())
         for name, root in roots.items():
             walker.walk(root, name)
     except Unwatchable:
@@ -84,6 +92,9 @@ def _handlers() -> Iterator[tuple[type | tuple[type, ...], Handler]]:
     yield types.ModuleType, code.module
     yield _LOCK_TYPES, code.lock
     yield functools._lru_cache_wrapper, code.cached
+    yield logging.Logger, code.logger
+    if numpy is not None:
+        yield numpy.ufunc, code.ufunc
 
 
 _HANDLERS = tuple(_handlers())

@@ -5,6 +5,7 @@ original. How each kind of object is hashed is up to its handler.
 Ban: no guess. What cannot be looked into raises Unwatchable.
 """
 
+import collections
 import hashlib
 import pathlib
 import re
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 
 from stoker.clock import Deadline
+from stoker.fingerprint.written import WrittenPages
 from stoker.trusted import is_trusted
 
 BY_REPR = (
@@ -25,6 +27,8 @@ TRAIL_LENGTH = 2000
 LARGE_NBYTES = 16 << 20  # not copied only to be looked at
 
 
+_SHORT = 1024  # bytes that are rather copied than hashed by a call of their own
+_CONTAINERS = frozenset({dict, list, tuple, set, frozenset, collections.OrderedDict})
 _CODE = (types.FunctionType, type, types.ModuleType)
 
 
@@ -47,7 +51,9 @@ class Walker:
         trail: dict[str, str] | None,
         lazy: set[str] | None,
         limit_nbytes: float,
+        pages: WrittenPages | None = None,
     ) -> None:
+        self.pages = pages
         self._handlers = handlers
         self.banned = banned
         self.lazy = set() if lazy is None else lazy
@@ -75,6 +81,8 @@ class Walker:
             self.put(kind.__name__.encode(), repr(value).encode())
         elif kind is bytes:
             self.put(b"b", value)
+        elif self._code_depth and kind in _CONTAINERS and not value:
+            self.put(b"e", kind.__name__.encode())  # a module of torch's holds a dozen
         else:
             self._walk_object(value, kind, path)
 
@@ -178,6 +186,9 @@ class Walker:
             self.walk(kind, f"type({path})")
 
     def put(self, tag: bytes, data: bytes | memoryview) -> None:
+        if len(data) < _SHORT and type(data) is bytes:
+            self._hash.update(b"%s %d %s" % (tag, len(data), data))
+            return
         nbytes = data.nbytes if isinstance(data, memoryview) else len(data)
         self._hash.update(b"%s %d " % (tag, nbytes))
         self._hash.update(data)

@@ -36,7 +36,12 @@ GOOD = Evidence(
         ({}, ""),
         ({"samples_draw": True, "loop_draws": False}, ""),
         ({"has_moved": True}, "its state moves"),
-        ({"look_s": 0.006}, "too large to watch"),
+        ({"look_s": 0.006}, ""),
+        ({"look_s": 0.03}, "too large to watch"),
+        (
+            {"look_s": 0.02, "step_s": 0.005, "samples_draw": True, "loop_draws": False},
+            "nothing to gain",
+        ),
         ({"may_run_ahead": False}, "sampler"),
         ({"samples_draw": True}, "and so does the training loop"),
         ({"num_cores": 1}, "nothing to gain"),

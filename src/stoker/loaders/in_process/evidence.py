@@ -5,7 +5,7 @@ Pure: measurements around one batch go in, a reason in words comes out.
 
 from dataclasses import dataclass
 
-from stoker.local.sizing import batch_s, gain, workers_wanted
+from stoker.local.sizing import batch_s, workers_wanted
 
 # A batch that takes less is not worth a look. Measured: benchmarks/many_loaders.py, in-process
 SHORT_BATCH_S = 0.002
@@ -13,8 +13,9 @@ SHORT_BATCH_S = 0.002
 MIN_SAVED_S = 0.2
 MIN_GAIN = 1.1
 TOO_LITTLE = "too little of the epoch is left to gain from"
-# Looks may cost this share of a batch, in the training process.
-LOOK_FRAC = 0.05
+# Looks may cost this share of a batch. They count as part of both sides' work, so that less may be too
+# much; beyond it an estimate that is wrong by as much would cost more than is gained.
+LOOK_FRAC = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +64,17 @@ class Evidence:
             return "its sampler cannot be asked ahead"
         if self.samples_draw and self.loop_draws:
             return "its samples draw random numbers, and so does the training loop"
-        if gain(self.fetch_s, self.step_s, self.num_workers, self.num_cores) < MIN_GAIN:
+        if (self.fetch_s + self.step_s) / max(self._after_s(), 1e-9) < MIN_GAIN:
             return "there is nothing to gain"
         if self._saved_s() * self.num_left < MIN_SAVED_S:
             return TOO_LITTLE
         return ""
 
+    def _after_s(self) -> float:
+        """Return the seconds a batch would take: the loop looks before each, the process after."""
+        looked = self.fetch_s + self.look_s, self.step_s + self.look_s
+        return batch_s(*looked, self.num_workers, self.num_cores)
+
     def _saved_s(self) -> float:
         """Return the seconds that others would save per batch."""
-        after_s = batch_s(self.fetch_s, self.step_s, self.num_workers, self.num_cores)
-        return self.fetch_s + self.step_s - after_s
+        return self.fetch_s + self.step_s - self._after_s()

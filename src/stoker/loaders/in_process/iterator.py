@@ -28,6 +28,7 @@ from torch.utils.data import _utils
 from stoker import at_fork, orphans
 from stoker.clock import Deadline, now_s, thread_cpu_s
 from stoker.fingerprint.fingerprint import Unwatchable
+from stoker.fingerprint.written import written_pages
 from stoker.loaders.at_exit import LEAVE_S, close_at_exit, forget
 from stoker.loaders.driver import TIMED_OUT, Died, Driver, Failed
 from stoker.loaders.in_process.ahead import Ahead
@@ -45,6 +46,8 @@ PATIENCE_FACTOR, PATIENCE_S = 10.0, 5.0
 # threads here, for a sum over many numbers may depend on theirs.
 AUDIT_EVERY, AUDIT_EVERY_THREADED = 64, 16
 DIFFERENT = "other processes make something else of the same samples"
+# The first look registers large blocks with the kernel, 30 ms a GB, once; later ones do not.
+FIRST_LOOK_S = 0.05
 # While processes live that were forked, memory that the loop writes to is there twice.
 LOOK_AT_MEMORY_EVERY_S = 0.5
 # So many wrong guesses, and one more for every so many right ones, are forgiven.
@@ -78,6 +81,7 @@ class InProcessIterator(FirstBatches):
         )
         self.owner_thread = threading.get_ident()
         self._driver: Driver | None = None
+        self._pages = written_pages()
         usual = self._options.usual
         self._step = InProcessIterator._look
         if usual:
@@ -113,7 +117,8 @@ class InProcessIterator(FirstBatches):
         self._step_s = usual.step_s if usual else self._step_s
         index = self._next_index()
         before = save_generators()
-        look = again = self._watched(Deadline(self._fetch_s, thread_cpu_s))
+        at_most_s = max(self._fetch_s, FIRST_LOOK_S)
+        look = again = self._watched(Deadline(at_most_s, thread_cpu_s))
         began_s = now_s()
         try:
             if usual and not look.why_not and not self._evidence(look, look, False).why_here():
@@ -177,7 +182,7 @@ class InProcessIterator(FirstBatches):
     def _watched(self, deadline: Deadline) -> _Look:
         began_s = thread_cpu_s()
         try:
-            seen, why_not = watch_all(self._job, deadline), ""
+            seen, why_not = watch_all(self._job, deadline, self._pages), ""
         except Unwatchable as reason:
             seen, why_not = b"", f"its state cannot be watched: {reason}"
         return _Look(thread_cpu_s() - began_s, seen, why_not)
@@ -339,6 +344,7 @@ class InProcessIterator(FirstBatches):
 
     def _close(self, grace_s: float) -> None:
         forget(self)
+        self._pages = None
         if self._driver is not None:
             num_taken = max(self._usual.num_taken, self._num_yielded)  # more than by a peek
             self._options.ended(replace(self._usual, num_taken=num_taken))

@@ -19,6 +19,7 @@ from torch._utils import ExceptionWrapper
 from stoker.clock import Deadline
 from stoker.fingerprint.fingerprint import Unwatchable, fingerprint
 from stoker.fingerprint.outside import Outside
+from stoker.fingerprint.written import WrittenPages, written_pages
 from stoker.wire.batch_codec import loads
 from stoker.wire.channel import Frame
 from stoker.wire.frame import Kind, pack
@@ -48,9 +49,9 @@ class Request(NamedTuple):
     must_audit: bool
 
 
-def watch_all(job: Job, deadline: Deadline) -> bytes:
+def watch_all(job: Job, deadline: Deadline, pages: WrittenPages | None) -> bytes:
     """Return the fingerprint of all that a batch may depend on. Raises Unwatchable."""
-    return fingerprint(job.reachable(), deadline, BANNED)
+    return fingerprint(job.reachable(), deadline, BANNED, pages=pages)
 
 
 class StandIn(Worker):
@@ -60,7 +61,8 @@ class StandIn(Worker):
         self._outside = Outside()
         try:
             self._open()
-            self._fingerprint = watch_all(self._job, Deadline(None))
+            self._pages = written_pages()
+            self._fingerprint = watch_all(self._job, Deadline(None), self._pages)
         except Unwatchable:
             self._fingerprint = b""
 
@@ -99,7 +101,7 @@ class StandIn(Worker):
         if trace:
             return trace
         try:
-            has_moved = watch_all(self._job, Deadline(None)) != self._fingerprint
+            has_moved = watch_all(self._job, Deadline(None), self._pages) != self._fingerprint
         except Unwatchable as reason:
             return f"it cannot be watched: {reason}"
         return "its state moves" if has_moved else ""
