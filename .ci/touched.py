@@ -45,7 +45,8 @@ ROOMS = {
     "remote": ["process/test_away", "process/test_parts", "process/test_printed"],
     "gradients": ["process/test_gradients", "process/test_probe"],
     "verify": ["process/test_verify"],
-    "report": ["process/test_ends"],
+    "reports": ["process/test_ends"],
+    "api": ["process/test_arming"],
     "intercept": ["process/test_arming", "equality/test_scripts"],
     "cli": ["process/test_bad_inputs", "process/test_verify"],
 }  # fmt: skip

@@ -153,7 +153,9 @@ def test_pin_memory_without_an_accelerator_warns_as_torch():
         for _ in range(2):
             with warnings.catch_warnings(record=True, action="always") as caught:
                 batches = list(loader)
-            yield [(w.category.__name__, str(w.message)) for w in caught]
+            found = [(w.category.__name__, str(w.message)) for w in caught]
+            # Python 3.12's, of a fork beside threads: once where torch's come once a worker.
+            yield [w for w in found if "multi-threaded" not in w[1]]
             yield from batches
 
     check(case, run, pin_memory=True)

@@ -338,6 +338,14 @@ def test_a_context_that_makes_threads_is_left_to_torch():
     assert reason == "workers are made by ThreadContext, whose processes are none"
 
 
+def test_a_loader_that_asks_for_threads_is_left_to_torch():
+    loader = make(DataLoader)(2)
+    loader.worker_method = "thread"  # as a torch to come may have it
+    with installed():
+        (reason,) = why_not_offload(loader, chains_asked=False)
+    assert reason == "worker_method='thread': its workers are no processes"
+
+
 def test_what_only_resembles_a_loader_gets_its_iterator_and_is_counted():
     with installed():
         assert len(list(_SingleProcessDataLoaderIter(Resembling()))) == 2

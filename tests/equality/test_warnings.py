@@ -24,7 +24,11 @@ def warned(loop, action):
         warnings.filterwarnings("ignore", "'set_vital' is deprecated")  # of torchdata
         for _ in range(2):  # where a line has warned, it does not again
             loop()
-    return [(w.category, str(w.message), w.filename, w.lineno) for w in caught]
+    found = [(w.category, str(w.message), w.filename, w.lineno) for w in caught]
+    # Python 3.12's, of a fork beside threads: stoker forks once where torch forks each worker.
+    return [
+        w for i, w in enumerate(found) if not i or w != found[i - 1] or "multi-threaded" not in w[1]
+    ]
 
 
 def compare(loop, *files, settings=QUIET):
@@ -33,7 +37,8 @@ def compare(loop, *files, settings=QUIET):
         plain = warned(loop, action)
         with installed(settings):
             assert warned(loop, action) == plain
-        assert {file.rpartition("/")[2] for _, _, file, _ in plain} == set(files)
+        named = {file.rpartition("/")[2] for _, _, file, _ in plain} - {"popen_fork.py"}
+        assert named == set(files)
 
 
 class Says(IterableDataset):

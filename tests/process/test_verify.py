@@ -11,14 +11,14 @@ from tests.process.harness import SCRIPTS, finished, started
 FOLDER = SCRIPTS / "verify"
 
 EQUAL = {  # script -> of each line of the table: batches compared, and of the offload the start
-    "augmented": [(24, "yes, 2 chains")],
+    "augmented": [(24, "yes, 2 workers")],
     "train_and_val": [(num, "yes, ") for num in (24, 9, 4, 3)],
-    "persistent": [(24, "yes, 2 chains")],
-    "ragged": [(16, "yes, 2 chains")],
+    "persistent": [(24, "yes, 2 workers")],
+    "ragged": [(16, "yes, 2 workers")],
     "no_workers": [(10, "no: num_workers=0")],
-    "iterable": [(16, "yes, 2 chains")],
-    "hashed": [(20, "yes, 2 chains")],
-    "broken_off": [(15, "yes, 2 chains")],
+    "iterable": [(16, "yes, 2 workers")],
+    "hashed": [(20, "yes, 2 workers")],
+    "broken_off": [(15, "yes, 2 workers")],
 }
 IMPURE = {
     "clock": "time.time() at clock.py:9 (in stamp)",
@@ -114,7 +114,7 @@ def test_chains_compare_with_torch_at_that_number_of_workers(tmp_path):
 def test_a_run_ends_when_each_loader_has_given_enough(tmp_path):
     result = verify(tmp_path, "train_and_val.py", flags=["--batches", "5"])
     assert result.returncode == 0, result.stdout + result.stderr
-    assert rows(result) == [(5, "yes, 2 chains  equal")]
+    assert rows(result) == [(5, "yes, 2 workers  equal")]
     result = verify(tmp_path, "train_and_val.py", flags=["--batches=10"])
     assert [num for num, _ in rows(result)] == [24, 9, 1, 1]  # the zipped ones are the same loaders
 
@@ -222,7 +222,7 @@ def test_the_limit_ends_a_run_in_next(tmp_path):
 def test_a_script_that_swallows_the_end_is_ended(tmp_path):
     result = verify(tmp_path, "stubborn.py", flags=["--batches", "15"])
     assert result.returncode == 0, result.stdout + result.stderr
-    assert rows(result) == [(15, "yes, 2 chains  equal")]
+    assert rows(result) == [(15, "yes, 2 workers  equal")]
     assert "limit" not in result.stdout
 
 

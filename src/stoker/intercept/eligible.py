@@ -102,6 +102,9 @@ def _about_dataset(loader: DataLoader[Any], chains_asked: bool) -> str:
 
 def _about_context(loader: DataLoader[Any]) -> str:
     """Return a reason if workers are no processes, as in MONAI's ThreadDataLoader; else empty."""
+    method = getattr(loader, "worker_method", "process")  # of WorkerInfo alone, as of torch 2.15
+    if loader.num_workers and method not in (None, "process", "multiprocessing"):
+        return f"worker_method={method!r}: its workers are no processes"
     context = loader.multiprocessing_context if loader.num_workers else None
     process = getattr(context, "Process", BaseProcess)
     if isinstance(process, type) and issubclass(process, BaseProcess):

@@ -7,8 +7,9 @@ import errno
 import os
 import signal
 import sys
+from multiprocessing import popen_fork
 
-from stoker import orphans
+from stoker import orphans, stack
 from stoker.clock import Deadline
 from stoker.poll_loop import wait_ready
 
@@ -27,10 +28,18 @@ def die_with_parent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def forked() -> int:
+    """Fork. Python 3.12 and later warn of that in a process with threads: of the line that forks
+    torch's workers, so that the warning names it, too."""
+    line = stack.standing_at(popen_fork.Popen._launch, "fork")  # type: ignore[attr-defined]
+    pid: int = line(os.fork)
+    return pid
+
+
 def fork_orphan() -> int:
     """Fork by way of a process that ends at once, so that the new one is an orphan."""
     with orphans.unnoticed():
-        between = os.fork()
+        between = forked()
         if between == 0:
             # What the script registered has run: twice would be once too often.
             pid = _python.fork()

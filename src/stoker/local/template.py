@@ -38,7 +38,7 @@ from stoker.local.forker import (
     Body,
     Forker,
 )
-from stoker.local.forks import fork_orphan, fork_without_hooks
+from stoker.local.forks import fork_orphan, fork_without_hooks, forked
 from stoker.local.sizing import usable_cores
 from stoker.poll_loop import wait_ready
 from stoker.scheduler.tasks.slot import Exit, Role, Slot
@@ -91,7 +91,7 @@ class Template(Cluster):
         # Ctrl-C, would have the copy run the script on.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            pid = os.fork() if self._is_child else fork_orphan()
+            pid = forked() if self._is_child else fork_orphan()
             if pid == 0:
                 fork = fork_without_hooks if is_scripts else os.fork
                 self._become_template(

@@ -18,6 +18,7 @@ from typing import Any
 from stoker.clock import Deadline, now_s
 from stoker.reports.digest import batch_sha256
 from stoker.reports.metrics import LoaderRecord
+from stoker.tables import counted
 from stoker.verify.record import SEED, STOPS, Finding, Plan, plan_of
 
 ENOUGH_ALONE = (
@@ -101,7 +102,7 @@ class _Loader:
         if not self.record.offloaded:
             return f"no: {self.record.reasons[0]}"
         chains = self.record.chains
-        return f"yes, {chains} chain{'s' * (chains > 1)}" if chains else "yes, spare cores"
+        return f"yes, {counted(chains, 'worker')}" if chains else "yes, other cores"
 
 
 class _Side:

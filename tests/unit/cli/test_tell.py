@@ -60,7 +60,7 @@ def test_env_tells_versions_machine_and_settings_and_no_strangers_variables(monk
     text = capsys.readouterr().out
     rows = dict(line.split(":", 1) for line in text.splitlines())
     assert rows["stoker"].strip().startswith(__version__)
-    assert rows["torch"].strip() == torch.__version__
+    assert torch.__version__.startswith(rows["torch"].strip())
     assert rows["settings"].strip() == "workers=3 (STOKER_WORKERS)"
     assert rows["armed by"].strip().endswith("stoker.pth")
     assert "hush" not in text

@@ -32,7 +32,7 @@ def batches(digests, *, epoch=1, first=0, generators=None):
 
 
 def loader(trail, place="train.py:9", looks=("D", 40), findings=()):
-    return LoaderTrail(place, looks, list(findings), "yes, 2 chains", trail)
+    return LoaderTrail(place, looks, list(findings), "yes, 2 workers", trail)
 
 
 def process(*loaders, rank="", stopped="", name="MainProcess"):

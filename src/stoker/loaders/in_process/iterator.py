@@ -15,7 +15,7 @@ Promise: batches, generators and errors are those of `_SingleProcessDataLoaderIt
 (torch/utils/data/dataloader.py, 2.13). Owner: the thread that iterates.
 """
 
-import copy
+import itertools
 import multiprocessing
 import threading
 from dataclasses import dataclass, replace
@@ -356,7 +356,8 @@ def _processes(num: int) -> list[Any]:
 
     torch makes none here: the numbers in the names of those that the script makes stay.
     """
-    counter = copy.copy(process._process_counter)  # type: ignore[attr-defined]
+    counter = process._process_counter  # type: ignore[attr-defined]
+    process._process_counter = itertools.count(1)  # type: ignore[attr-defined]
     made = [multiprocessing.get_context("fork").Process(name="MainProcess") for _ in range(num)]
     process._process_counter = counter  # type: ignore[attr-defined]
     return made

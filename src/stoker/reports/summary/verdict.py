@@ -17,7 +17,7 @@ SEEN_S = 0.02  # of waits that were looked at, before anything is said about the
 SPINNING = (
     "OpenMP threads of the training process spin on the workers' cores: try OMP_NUM_THREADS=1"
 )
-CLUSTER = "--cluster, needs Ray there"
+CLUSTER = "more CPUs: --cluster (needs Ray)"
 OTHER_DRAWS = "random augmentation will differ"
 WITHOUT_WORKERS = "num_workers=0"
 
@@ -70,13 +70,17 @@ def _for_workers(report: dict[str, Any], loader: dict[str, Any]) -> str:
         if not _may_have_workers(loader):
             return f"nothing that stoker knows of makes {place} faster"
         if cores <= 1:
-            return f"one core does it all; other machines' CPUs could help ({CLUSTER})"
-        return f"try --chains {cores}, which gives {place} {cores} workers ({OTHER_DRAWS})"
+            return f"one core does it all; {CLUSTER}"
+        return f"--chains {cores} gives it {cores} workers; {OTHER_DRAWS}"
     if report["workers"]["away_hours"]:
         return "try more workers on other machines (--workers)"
     if 0 < loader["chains"] < cores:
-        return f"try --chains auto, which uses all {cores} cores ({OTHER_DRAWS})"
-    return f"all {cores} cores are at work; other machines' CPUs could help ({CLUSTER})"
+        return f"--chains auto uses {_all(cores)}; {OTHER_DRAWS}"
+    return f"{_all(cores)} are at work; {CLUSTER}"
+
+
+def _all(cores: int) -> str:
+    return "both cores" if cores == 2 else f"all {cores} cores"
 
 
 def _may_have_workers(loader: dict[str, Any]) -> bool:
