@@ -19,6 +19,7 @@ from stoker.clock import now_s
 from stoker.intercept import in_process, run
 from stoker.intercept.meter import Meter, Next, drawn_by
 from stoker.local.sizing import machine_nbytes
+from stoker.reports.metrics import KEEPS_NUMBER, ONLY_OWN
 from stoker.reports.samples import length_of
 from stoker.scheduler.tasks.chain import num_chains
 from stoker.tables import counted
@@ -520,8 +521,10 @@ def _meter_ours(attempt: "Attempt", loader: "DataLoader[Any]", place: str, chain
     settings, iterator = run.settings, attempt.iterator
     run.recorder().run.num_slots = max(run.slots(), chains)
     meter = Meter(run.recorder(), _record(loader, place, chains, []), run.settings)
-    if settings.chains != "script" and (not_for := _keeps_chains(loader)):
-        meter.note(f"--chains {settings.chains} is not for {not_for}")
+    if not_for := _keeps_chains(loader):
+        meter.note(f"{ONLY_OWN}: {not_for} {KEEPS_NUMBER}")
+        if settings.chains != "script":
+            meter.note(f"--chains {settings.chains} is not for {not_for}")
     if iterator._driver.why_no_replacement:
         why = iterator._driver.why_no_replacement
         meter.note(f"a worker that dies cannot be replaced: {why}")
@@ -543,7 +546,7 @@ def _keeps_chains(loader: "DataLoader[Any]") -> str:
     from torch.utils.data import _DatasetKind
 
     if loader._dataset_kind == _DatasetKind.Iterable:
-        return "iterable datasets"  # their samples would come more often, or shared otherwise
+        return "an iterable dataset"  # their samples would come more often, or shared otherwise
     if "snapshot_every_n_steps" in getattr(loader, "__dict__", {}):
         return "a StatefulDataLoader"  # its state names every worker
     return ""

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 ONLY_OWN = "only its own workers make its batches"  # begins a note on why
+KEEPS_NUMBER = "keeps the script's num_workers"  # ends one, of what --chains is not for
 VERSION = 2  # of the report's schema; see docs/report.md
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.reports.log import MAX_LOADERS, RunLog
-from stoker.reports.metrics import ONLY_OWN, VERSION, LoaderRecord, RunRecord, as_json
+from stoker.reports.metrics import KEEPS_NUMBER, ONLY_OWN, VERSION, LoaderRecord, RunRecord, as_json
 from stoker.reports.summary import MAX_LINES, readable_nbytes, summary
 
 
@@ -198,7 +198,13 @@ DATA = "data is the limit: 50% waiting; "
             {"num_cores": 8},
             "waiting for data takes 5% of the time; all 8 cores are at work",
         ),
-        (loaded(50.0), {"num_cores": 8}, DATA + "--chains auto uses all 8 cores; random augmentation"),
+        (
+            loaded(50.0, notes=[f"{ONLY_OWN}: an iterable dataset {KEEPS_NUMBER}"]),
+            {"num_cores": 8},
+            DATA + "a larger num_workers would use all 8 cores; samples are then shared otherwise",
+        ),
+        (loaded(50.0), {"num_cores": 8}, DATA + "all 8 cores are at work; more CPUs"),
+        (loaded(50.0, notes=[f"{ONLY_OWN}: it draws"]), {"num_cores": 8}, DATA + "--chains auto uses all 8 cores; random augmentation"),
         (loaded(50.0, chains=8), {"num_cores": 8}, DATA + "all 8 cores are at work; more CPUs: --cluster ("),
         (loaded(50.0, num_away=3), {"away_hours": 2.0}, DATA + "try more workers on other machines"),
         (loaded(50.0, **PLAIN), {"num_cores": 8}, DATA + "--chains 8 gives it 8 workers; random augm"),

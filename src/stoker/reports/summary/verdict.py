@@ -7,6 +7,8 @@ Pure: a report (docs/report.md) in, text out.
 
 from typing import Any
 
+from stoker.reports.metrics import KEEPS_NUMBER, ONLY_OWN
+
 # Below this share of the run there is nothing to gain from faster loading.
 IDLE_FRAC = 0.03
 LIMIT_FRAC = 0.2  # from here on data is called the limit
@@ -74,9 +76,18 @@ def _for_workers(report: dict[str, Any], loader: dict[str, Any]) -> str:
         return f"--chains {cores} gives it {cores} workers; {OTHER_DRAWS}"
     if report["workers"]["away_hours"]:
         return "try more workers on other machines (--workers)"
-    if 0 < loader["chains"] < cores:
+    if 0 < loader["chains"] < cores and (why := _why_only_own(loader)):
+        if why.endswith(KEEPS_NUMBER):
+            return (
+                f"a larger num_workers would use {_all(cores)}; samples are then shared otherwise"
+            )
         return f"--chains auto uses {_all(cores)}; {OTHER_DRAWS}"
     return f"{_all(cores)} are at work; {CLUSTER}"
+
+
+def _why_only_own(loader: dict[str, Any]) -> str:
+    """Return why only the workers that the script asks for make its batches; "" if others do too."""
+    return next((note for note in loader["notes"] if note.startswith(ONLY_OWN)), "")
 
 
 def _all(cores: int) -> str:
