@@ -1,7 +1,12 @@
 """What stoker tells about itself: settings with their origin, the environment, completions."""
 
 import os
+import pty
+import re
+import select
 import shlex
+import shutil
+import signal
 import subprocess
 
 import pytest
@@ -128,6 +133,54 @@ def test_other_shells_get_every_flag(shell, capsys):
     assert f"`stoker completions {shell}`" in text
     dashes = "--" if shell == "zsh" else "-l "
     assert all(f"{dashes}{setting.flag[2:]}" in text for setting in SETTINGS)
-    where = [f"{folder}/{shell}" for folder in os.get_exec_path()]
-    for program in filter(os.path.exists, where):  # where it is installed it reads the script
-        subprocess.run([program, "-n", "-c", text], check=True)
+
+
+LINES = {
+    "stoker ver": "verify",
+    "stoker run --mem": "--memory",
+    "stoker run --progress of": "off",
+    "stoker verify --sand": "--sandbox",
+}
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+@pytest.mark.parametrize("line", LINES)
+def test_fish_completes(home, line):
+    (home / "stoker.fish").write_text(completions.fish())
+    ran = subprocess.run(
+        ["fish", "-c", f'source stoker.fish; complete -C "{line}"'],
+        capture_output=True, text=True, check=True, env=os.environ | {"HOME": str(home)},
+    )  # fmt: skip
+    assert [each.partition("\t")[0] for each in ran.stdout.splitlines()] == [LINES[line]]
+
+
+def complete_in_zsh(home, line, expected):
+    """Type a line and Tab behind it, and wait until the word is there."""
+    (home / "stoker.zsh").write_text(completions.zsh())
+    pid, fd = pty.fork()
+    if pid == 0:
+        own = {"HOME": str(home), "ZDOTDIR": str(home), "TERM": "dumb", "PS1": "$ "}
+        os.execvpe("zsh", ["zsh", "-f", "-i"], os.environ | own)
+    try:
+        begin = "autoload -Uz compinit; compinit -u -D; source stoker.zsh; echo rea''dy\n"
+        os.write(fd, begin.encode())
+        _read_until(fd, r"ready\s[^$]*\$ ")  # and the prompt
+        os.write(fd, f"{line}\t".encode())
+        _read_until(fd, re.escape(expected))
+    finally:
+        os.close(fd)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def _read_until(fd, pattern):
+    shown = ""
+    while not re.search(pattern, shown):
+        assert select.select([fd], [], [], 30)[0], shown
+        shown += os.read(fd, 1 << 16).decode(errors="replace").replace("\x08", "")
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+@pytest.mark.parametrize("line", LINES)
+def test_zsh_completes(home, line):
+    complete_in_zsh(home, line, LINES[line])
