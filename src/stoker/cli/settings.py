@@ -47,10 +47,16 @@ def check_variables(environ: Iterable[str]) -> None:
 
 def from_pyproject(folder: str) -> tuple[str, dict[str, str]]:
     """Return the nearest pyproject.toml with a [tool.stoker] table, from `folder` upwards, and that
-    table as text; ("", {}) if there is none. Raises ConfigError on a key that no setting has."""
+    table as text; ("", {}) if there is none. Raises ConfigError on a key that no setting has.
+
+    Above `folder` a file counts only if it is root's, this user's or of who owns the folder: in /tmp
+    anybody may put one, and it says where code is sent.
+    """
+    owners = {0, os.getuid(), _owner(folder)}
+    start = folder
     while True:
         file = os.path.join(folder, "pyproject.toml")
-        text = _read(file)
+        text = _read(file) if folder == start or _owner(file) in owners else ""
         if "[tool.stoker]" in text:  # tomllib costs 5 ms to import
             table = _parsed(file, text).get("tool", {}).get("stoker")
             if isinstance(table, dict):  # else it stands in a string or comment
@@ -67,6 +73,13 @@ def from_user_file(environ: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     file = os.path.join(folder, config.USER_FILE)
     text = _read(file)
     return (file, _texts(file, _parsed(file, text))) if text else ("", {})
+
+
+def _owner(path: str) -> int:
+    try:
+        return os.stat(path).st_uid
+    except OSError:
+        return -1
 
 
 def _read(file: str) -> str:

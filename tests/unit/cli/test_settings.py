@@ -1,5 +1,7 @@
 """Where a command's settings are found, and what is said of names that are none."""
 
+import os
+
 import pytest
 
 from stoker.cli.settings import check_variables, find, from_pyproject
@@ -45,6 +47,16 @@ def test_the_nearest_pyproject_upwards_that_has_a_table_is_read(home, monkeypatc
     monkeypatch.chdir(home / "project" / "deep" / "er")
     assert find({}, {}).settings.workers == 2
     assert find({}, {}).files == [nearer]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
+def test_a_strangers_pyproject_above_the_folder_is_not_read(home, monkeypatch):
+    strange = put(home / "pyproject.toml", '[tool.stoker]\ncluster = "evil:6379"\n')
+    assert find({}, {}).settings.cluster == "evil:6379"
+    os.chown(strange, 12345, -1)
+    assert find({}, {}).settings.cluster is None
+    monkeypatch.chdir(home)  # where one works, one knows what lies
+    assert find({}, {}).settings.cluster == "evil:6379"
 
 
 def test_the_users_file_says_what_no_project_does(home):
