@@ -274,7 +274,7 @@ def test_there_are_as_many_workers_as_the_loop_needs(plain, tmp_path, cluster):
     assert result.returncode == 0
     assert "is lost" not in result.stderr
     told = re.search(
-        r"other machines: ([\d.]+) CPU-hours; workers cost ([\d.]+); this machine cost ([\d.]+)",
+        r"other machines: ([\d.]+) CPU-hours, workers cost ([\d.]+), this machine cost ([\d.]+)",
         result.stderr,
     )
     assert told is not None, result.stderr

@@ -108,7 +108,7 @@ def test_what_differs_only_under_stoker_is_charged_to_stoker(tmp_path, how):
 def test_chains_compare_with_torch_at_that_number_of_workers(tmp_path):
     result = verify(tmp_path, "augmented.py", flags=["--chains", "3"])
     assert result.returncode == 0, result.stdout + result.stderr
-    assert rows(result) == [(24, "yes, 3 chains  equal")]
+    assert rows(result) == [(24, "yes, 3 workers  equal")]
 
 
 def test_a_run_ends_when_each_loader_has_given_enough(tmp_path):
@@ -154,7 +154,7 @@ def test_the_scripts_own_output_stays_out_of_the_verdict(tmp_path):
 @pytest.mark.parametrize(
     ("command", "code", "said"),
     [
-        (["--bathces", "3", "--", "x"], 2, "unknown flag '--bathces' before the command; stoker "
+        (["--bathces", "3", "--", "x"], 2, "unknown flag '--bathces' (did you mean --batches?) before the command; stoker "
                                            "verify --help lists the flags"),
         (["--batches", "0", "--", "x"], 2, "--batches: got '0'; give a number >= 1"),
         (["--limit-s", "soon", "--", "x"], 2, "--limit-s: got 'soon'; give seconds > 0"),
