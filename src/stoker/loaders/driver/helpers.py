@@ -20,6 +20,9 @@ if TYPE_CHECKING:  # its packages may not be installed where no other machine is
     from stoker.remote.trainer.away import Away
     from stoker.remote.trainer.fleet import Fleet
 
+# A loop that takes batches says again so often how many workers it wants: in a long pause they were
+# given back (remote/trainer/receiver.py, IDLE_S).
+ASK_EVERY_S = 10.0
 # How often a loop that never waits hears of other machines, which speak twice a second.
 HEAR_EVERY_S = 0.1
 # What the loop uses is told again after this much of its own work.
@@ -127,6 +130,7 @@ class Helpers(Alone):
         self._late = Lateness()
         self._made = Mean()  # what a batch takes a worker
         self._heard_s = 0.0
+        self._asked_s = now_s()
         self._offered: tuple[int, int, tuple[Slot, ...]] | None = None
 
     @property
@@ -177,7 +181,10 @@ class Helpers(Alone):
         demand, step = _known[self._fleet], self._work.step
         if demand is None or min(self._made.num, step.num) < MEAN_OF:
             return
-        if demand.heard(self._made.mean_s, step.mean_s, num_local, limit, now_s()):
+        now = now_s()
+        is_new = demand.heard(self._made.mean_s, step.mean_s, num_local, limit, now)
+        if is_new or (demand.num_asked and now - self._asked_s > ASK_EVERY_S):
+            self._asked_s = now
             self._fleet.say(Want(demand.num_asked))
 
     def end_silent(self) -> None:

@@ -223,6 +223,7 @@ class Receiver:
     def _obey(self, message: control.Message, fds: list[int]) -> None:
         match message:
             case control.Open(number):
+                self._has_work()
                 self._open(number, *fds)
             case control.Start():
                 self._hosts.start(message, *fds)
@@ -234,6 +235,7 @@ class Receiver:
                 self._hosts.drop_arena(arena)
             case control.Want(num_cpus):
                 self._num_wanted = num_cpus
+                self._has_work()  # said again while the loop takes batches: hosts may have been given back
                 self._want()
 
     def _leave(self) -> NoReturn:
