@@ -48,9 +48,10 @@ def test_a_loop_that_asks_again_has_them_back(idle):
     assert engine.wanted[-1] == 3
 
 
-def test_a_loader_that_is_opened_has_them_back(idle):
+def test_a_loader_that_is_opened_has_them_back(idle, monkeypatch):
     receiver, engine = idle
-    a, b = socket.socketpair()
-    receiver._obey(control.Open(1), [a.detach()])
-    b.close()
+    monkeypatch.setattr(
+        receiver, "_open", lambda number, fd: None
+    )  # a thread that takes the job in
+    receiver._obey(control.Open(1), [-1])
     assert engine.wanted[-1] == 3
