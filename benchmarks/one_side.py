@@ -8,7 +8,7 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -87,3 +87,13 @@ def measure_rate(loader: Iterable[Any], flags: argparse.Namespace) -> dict[str, 
 
 def print_line(figures: dict[str, Any]) -> None:
     print(json.dumps(figures), flush=True)
+
+
+def timed_epoch(batches: Iterable[Any], step: Callable[[Any], object]) -> tuple[float, float]:
+    """Seconds of one epoch, and of its steps."""
+    began_s, step_s = time.perf_counter(), 0.0
+    for batch in batches:
+        step_began_s = time.perf_counter()
+        step(batch)
+        step_s += time.perf_counter() - step_began_s
+    return time.perf_counter() - began_s, step_s

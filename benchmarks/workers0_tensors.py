@@ -8,10 +8,9 @@ under python and under stoker.
 
 import argparse
 import logging
-import time
 
 import torch
-from one_side import print_line
+from one_side import print_line, timed_epoch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
@@ -48,16 +47,6 @@ def network() -> nn.Module:
     )  # fmt: skip
 
 
-def epoch(loader: DataLoader, model: nn.Module) -> tuple[float, float]:
-    """Seconds of one epoch, and of its steps."""
-    began_s, step_s = time.perf_counter(), 0.0
-    for x_BCHW, y_B in loader:  # noqa: N806  # their shapes
-        step_began_s = time.perf_counter()
-        nn.functional.cross_entropy(model(x_BCHW), y_B).backward()
-        step_s += time.perf_counter() - step_began_s
-    return time.perf_counter() - began_s, step_s
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--num-epochs", type=int, default=3, help="counted, after one that warms")
@@ -65,8 +54,9 @@ def main() -> None:
     torch.set_num_threads(1)  # the step keeps one core busy
     loader = DataLoader(Images(), BATCH_SIZE, shuffle=True)
     model = network()
-    epoch(loader, model)
-    seconds = [epoch(loader, model) for _ in range(flags.num_epochs)]
+    step = lambda batch: nn.functional.cross_entropy(model(batch[0]), batch[1]).backward()  # noqa: E731
+    timed_epoch(loader, step)
+    seconds = [timed_epoch(loader, step) for _ in range(flags.num_epochs)]
     wall_s, step_s = (sum(column) for column in zip(*seconds, strict=True))
     num_images = flags.num_epochs * len(loader.dataset)
     print_line({"images_per_s": num_images / wall_s, "step_frac": step_s / wall_s})

@@ -7,11 +7,10 @@ their beginnings included. Prints images_per_s. A plain script: it runs the same
 
 import argparse
 import itertools
-import time
 
 import torch
 from images import Photos
-from one_side import print_line
+from one_side import print_line, timed_epoch
 from photos import photo_folder
 from PIL import Image
 from torch import nn
@@ -45,16 +44,6 @@ def network() -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(CHANNELS[-1], 9))
 
 
-def epoch(loader: DataLoader, model: nn.Module) -> tuple[float, float]:
-    """Seconds of one epoch, and of its steps."""
-    began_s, step_s = time.perf_counter(), 0.0
-    for x_BCHW, _ in loader:  # noqa: N806  # its shape
-        step_began_s = time.perf_counter()
-        model(x_BCHW)
-        step_s += time.perf_counter() - step_began_s
-    return time.perf_counter() - began_s, step_s
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--num-epochs", type=int, default=1, help="counted, after one that warms")
@@ -62,9 +51,10 @@ def main() -> None:
     torch.set_num_threads(1)  # the step keeps one core busy
     loader = DataLoader(Validation(photo_folder(), NUM_ROUNDS), BATCH_SIZE)
     model = network().eval()
+    step = lambda batch: model(batch[0])  # noqa: E731
     with torch.no_grad():
-        epoch(loader, model)
-        seconds = [epoch(loader, model) for _ in range(flags.num_epochs)]
+        timed_epoch(loader, step)
+        seconds = [timed_epoch(loader, step) for _ in range(flags.num_epochs)]
     wall_s, step_s = (sum(column) for column in zip(*seconds, strict=True))
     num_images = flags.num_epochs * len(loader.dataset)
     print_line({"images_per_s": num_images / wall_s, "step_frac": step_s / wall_s})

@@ -1,1 +1,1 @@
-"""What code and notebooks call: stoker.install, stoker.uninstall, stoker.report, %load_ext stoker."""
+"""Offers what code and notebooks call: stoker.install, uninstall and report, %load_ext stoker."""

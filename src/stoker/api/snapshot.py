@@ -117,8 +117,10 @@ def since(before: dict[str, Any], after: dict[str, Any], wall_s: float) -> dict[
     that gave no batch meanwhile are left out."""
     loaders = []
     for i, each in enumerate(after["loaders"]):
-        known = before["loaders"][i] if i < len(before["loaders"]) else dict.fromkeys(_COUNTS, 0)
-        grown = {name: each[name] - known[name] for name in _COUNTS}
+        known = before["loaders"][i] if i < len(before["loaders"]) else {}
+        if any(known.get(name, 0) > each[name] for name in _COUNTS):  # a run that was begun anew
+            known = {}
+        grown = {name: each[name] - known.get(name, 0) for name in _COUNTS}
         if grown["num_batches"]:
             loaders.append({**each, **grown})
     trainer, workers = dict(after["trainer"]), dict(after["workers"])

@@ -93,12 +93,11 @@ class WrittenPages:
     def _scan(self, block: tuple[int, int], flags: int) -> bool:
         """Return whether a page of the block was written to. flags: _SCAN_PROTECTS: no longer."""
         start, end = block
-        first = struct.pack("QQQ", 0, 0, 0)
-        region = ctypes.create_string_buffer(first)
-        room, most = (0, 0) if flags else (1, 1)
+        region = ctypes.create_string_buffer(24)  # struct page_region: the first one found
+        num = 0 if flags else 1  # regions to tell, pages to find; to protect there is no end
         asked = struct.pack(
             "12Q", 96, flags | _SCAN_CHECKS, start, end, 0,
-            ctypes.addressof(region) if room else 0, room, most, 0, _WRITTEN, 0, _WRITTEN,
+            ctypes.addressof(region) if num else 0, num, num, 0, _WRITTEN, 0, _WRITTEN,
         )  # fmt: skip
         return bool(fcntl.ioctl(self._pagemap, _SCAN, bytearray(asked)))
 

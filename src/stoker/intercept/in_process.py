@@ -72,12 +72,12 @@ def make_iterator(loader: "DataLoader[Any]", record: "LoaderRecord", attempt: "A
         if not reason:
             run.recorder().run.num_slots = slots
             run.say_if_verbose(f"{record.place}: made by processes on the other cores")
-        elif not decision.is_failure:
-            run.say_if_verbose(f"{record.place}: by plain PyTorch, {reason}")
         known.why_here = reason
         if decision.is_failure:
             run.say_once(f"{record.place} stays with torch: {reason}")
-        if reason and decision.gain is not None and decision.gain >= MIN_GAIN_TO_TELL:
+        elif reason and (decision.gain or 0.0) < MIN_GAIN_TO_TELL:
+            run.say_if_verbose(f"{record.place}: by plain PyTorch, {reason}")
+        elif reason:
             run.say_once(
                 f"{record.place} stays with torch: {reason}; "
                 f"--chains {slots} gives it {counted(slots, 'worker')} ({OTHER_DRAWS})"

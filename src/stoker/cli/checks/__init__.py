@@ -1,7 +1,7 @@
 """Checks what a command line asks for, before anything is started."""
 
-from stoker.cli.checks.interpreter import check_interpreter, interpreter_of
-from stoker.cli.checks.reports import is_report, make_room
+from stoker.cli.checks.interpreter import check_interpreter
+from stoker.cli.checks.reports import make_room
 from stoker.cli.checks.services import check_cluster, check_gradients
 
 __all__ = [
@@ -9,8 +9,6 @@ __all__ = [
     "check_cluster",
     "check_gradients",
     "check_interpreter",
-    "interpreter_of",
-    "is_report",
     "make_room",
 ]
 

@@ -38,6 +38,7 @@ class Command(NamedTuple):
 
 def commands() -> dict[str, Command]:
     from stoker.cli import probe, verify
+    from stoker.cli.main import STARTS, TELLS
     from stoker.cli.tell import status
 
     return {
@@ -48,7 +49,7 @@ def commands() -> dict[str, Command]:
         "config": Command(config.SETTINGS, False),
         "env": Command((), False),
         "completions": Command((), False, " ".join(SHELLS)),
-        "help": Command((), False, "run verify probe status config env completions"),
+        "help": Command((), False, " ".join([*STARTS, *TELLS])),
     }
 
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:  # its packages may not be installed where no other machine is
     from stoker.remote.trainer.away import Away
     from stoker.remote.trainer.fleet import Fleet
 
-# A loop that takes batches says again so often how many workers it wants: in a long pause they were
-# given back (remote/trainer/receiver.py, IDLE_S).
-ASK_EVERY_S = 10.0
+# A loop that has paused so long says again how many workers it wants: they may have been given back
+# (remote/trainer/receiver.py, IDLE_S). Not more often: whoever works without them shall not keep them.
+PAUSE_S = 60.0
 # How often a loop that never waits hears of other machines, which speak twice a second.
 HEAR_EVERY_S = 0.1
 # What the loop uses is told again after this much of its own work.
@@ -130,7 +130,6 @@ class Helpers(Alone):
         self._late = Lateness()
         self._made = Mean()  # what a batch takes a worker
         self._heard_s = 0.0
-        self._asked_s = now_s()
         self._offered: tuple[int, int, tuple[Slot, ...]] | None = None
 
     @property
@@ -163,10 +162,10 @@ class Helpers(Alone):
         return now_s() - self._heard_s > HEAR_EVERY_S
 
     def offer(self, limit: int) -> Offered | None:
-        self._heard_s = now_s()
+        heard_s, self._heard_s = self._heard_s, now_s()
         self._fleet.hear()
         num_local = local_slots(self._fleet.num_cores, self._work.busy_cores)
-        self._want(limit, num_local)
+        self._want(limit, num_local, self._heard_s - heard_s > PAUSE_S)
         if not self.away.fingerprint:
             return None
         offered = self.away.capacity, num_local, self.away.crowd(self._there)
@@ -176,15 +175,13 @@ class Helpers(Alone):
         capacity, _, crowd = offered
         return Offered(capacity, num_local, self.away.fingerprint, crowd)
 
-    def _want(self, limit: int, num_local: int) -> None:
-        """Ask for as many hosts as the loop needs."""
+    def _want(self, limit: int, num_local: int, has_paused: bool) -> None:
+        """Ask for as many hosts as the loop needs, if that is new or it has paused."""
         demand, step = _known[self._fleet], self._work.step
         if demand is None or min(self._made.num, step.num) < MEAN_OF:
             return
-        now = now_s()
-        is_new = demand.heard(self._made.mean_s, step.mean_s, num_local, limit, now)
-        if is_new or (demand.num_asked and now - self._asked_s > ASK_EVERY_S):
-            self._asked_s = now
+        is_new = demand.heard(self._made.mean_s, step.mean_s, num_local, limit, now_s())
+        if is_new or has_paused:
             self._fleet.say(Want(demand.num_asked))
 
     def end_silent(self) -> None:

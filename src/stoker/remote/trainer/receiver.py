@@ -235,7 +235,7 @@ class Receiver:
                 self._hosts.drop_arena(arena)
             case control.Want(num_cpus):
                 self._num_wanted = num_cpus
-                self._has_work()  # said again while the loop takes batches: hosts may have been given back
+                self._has_work()  # said again after a pause, in which hosts may have been given back
                 self._want()
 
     def _leave(self) -> NoReturn:

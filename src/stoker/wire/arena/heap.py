@@ -28,7 +28,7 @@ WAIT_FRAC = 0.01
 
 
 class Room(NamedTuple):
-    """Where a worker may write: its own region of an arena, from byte `start` to `end` (None: the
+    """Says where a worker may write: its own region of an arena, from byte `start` to `end` (None: the
     arena's), and, where there is a list, whatever extent that has."""
 
     arena: Arena

@@ -1,0 +1,60 @@
+"""How many workers of other machines a loop asks for, and when it says so."""
+
+import types
+
+import pytest
+
+pytest.importorskip("cryptography")
+
+from stoker.loaders.driver import helpers as module
+from stoker.loaders.driver.helpers import MEAN_OF, PAUSE_S, Helpers
+from stoker.remote.net.control import Want
+
+
+class Fleet:
+    """A fleet of `--workers 0:8` that remembers what it was told."""
+
+    bounds, num_cores, is_gone, pool = (0, 8), 2, False, None
+
+    def __init__(self):
+        self.said = []
+
+    def hear(self):
+        pass
+
+    def say(self, message):
+        self.said.append(message)
+
+
+@pytest.fixture
+def loop(monkeypatch):
+    """The helpers of a loop that has measured its steps and batches; and their clock."""
+    now = [1000.0]
+    monkeypatch.setattr(module, "now_s", lambda: now[0])
+    monkeypatch.setattr(module.forks, "also_spare", [])
+    fleet = Fleet()
+    made = Helpers(fleet, types.SimpleNamespace(fingerprint=""), frozenset())
+    for _ in range(MEAN_OF):
+        made._made.add(1.0)
+        made._work.step.add(0.5)
+    made.offer(limit=8)
+    yield made, fleet, now
+    del module._known[fleet]
+
+
+def test_a_loop_that_goes_on_does_not_repeat_itself(loop):
+    made, fleet, now = loop
+    said = list(fleet.said)
+    for _ in range(1000):
+        now[0] += PAUSE_S / 100
+        made.offer(limit=8)
+    assert fleet.said == said
+
+
+def test_a_loop_that_has_paused_says_again_what_it_wants(loop):
+    made, fleet, now = loop
+    said = list(fleet.said)
+    now[0] += PAUSE_S + 1
+    made.offer(limit=8)
+    made.offer(limit=8)
+    assert fleet.said[len(said) :] == [Want(module._known[fleet].num_asked)]
