@@ -19,7 +19,6 @@ from stoker.clock import now_s
 from stoker.intercept import in_process, run
 from stoker.intercept.meter import Meter, Next, drawn_by
 from stoker.local.sizing import machine_nbytes
-from stoker.reports.metrics import KEEPS_NUMBER, ONLY_OWN
 from stoker.reports.samples import length_of
 from stoker.scheduler.tasks.chain import num_chains
 from stoker.tables import counted
@@ -521,10 +520,9 @@ def _meter_ours(attempt: "Attempt", loader: "DataLoader[Any]", place: str, chain
     settings, iterator = run.settings, attempt.iterator
     run.recorder().run.num_slots = max(run.slots(), chains)
     meter = Meter(run.recorder(), _record(loader, place, chains, []), run.settings)
-    if not_for := _keeps_chains(loader):
-        meter.note(f"{ONLY_OWN}: {not_for} {KEEPS_NUMBER}")
-        if settings.chains != "script":
-            meter.note(f"--chains {settings.chains} is not for {not_for}")
+    meter.keeps_number = _keeps_chains(loader)
+    if meter.keeps_number and settings.chains != "script":
+        meter.note(f"--chains {settings.chains} is not for {meter.keeps_number}")
     if iterator._driver.why_no_replacement:
         why = iterator._driver.why_no_replacement
         meter.note(f"a worker that dies cannot be replaced: {why}")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from stoker import bars, speak, stack
 from stoker.clock import now_s, process_cpu_s, thread_cpu_s
-from stoker.reports.metrics import ONLY_OWN
+from stoker.reports.metrics import KEEPS_NUMBER, ONLY_OWN
 from stoker.reports.samples import length_of, num_samples
 from stoker.verify import side
 
@@ -33,8 +33,6 @@ LOOK_EVERY_S = 30e-6 / 0.005
 # So many batches of an offloaded loader are looked at one by one: a short run that is killed misses
 # none. They take 2 ms together.
 NUM_EXACT = 64
-# A wait is looked at so often for the CPU time that threads spin in it, which takes 2 us.
-SEE_EVERY_S = 0.1
 
 Next = Callable[[Any], Any]  # an iterator's __next__
 Way = Callable[[Next, Any, "Meter"], Any]
@@ -49,6 +47,7 @@ class Meter:
     def __init__(self, recorder: "Recorder", record: "LoaderRecord", settings: "Settings") -> None:
         self.trail: side.Trail | None = None
         self.attempt: Attempt | None = None  # until the first batch of an iterator of ours
+        self.keeps_number = ""  # what kind of loader it is, if --chains is not for it
         self.way: Way | None = None  # to the next batch, if not by the iterator alone
         self.num_new = 0  # batches since the last look
         self.wait_s = 0.0  # that the loop waited since then
@@ -66,7 +65,6 @@ class Meter:
         self._lists: deque[Any] | None = None  # in place of _drawn, once torch keeps the iterator
         self._look_s = 0.0  # that the last look took
         self._num_rows = 0  # since the last look, where index lists do not tell
-        self._seen_s = now_s()  # when a wait was last looked at
         self._only_waits = False  # next(), and has no thread that pins batches
         record.num_iters += 1
         if not self._hashes:
@@ -113,6 +111,8 @@ class Meter:
         self.look_at_workers(iterator)
         if self._left_s is None:
             self._record.first_wait_s += self.wait_s
+            if self.keeps_number and self._record.offloaded:
+                self.note(f"{ONLY_OWN}: {self.keeps_number} {KEEPS_NUMBER}")
         else:
             self._record.busy_s += max(0.0, got_s - self._left_s - self.wait_s)
         sha256 = self._sha256(batch) if self._hashes else None
@@ -121,8 +121,8 @@ class Meter:
             self._show(got_s)
         if self.trail is not None and sha256 is not None:
             self.trail.delivered(sha256)
-        if self._only_waits and got_s - self._seen_s > SEE_EVERY_S and self.way is None:
-            self._seen_s, self.way = got_s, _see_wait
+        if self._only_waits and self.way is None:
+            self.way = _see_wait  # 2 us at the next batch, beside what this look took
         self._left_s = now_s()
         self._look_s = self._left_s - got_s  # next() was still waited for
         is_exact = self._record.offloaded and self._record.num_batches < NUM_EXACT
