@@ -19,7 +19,7 @@ from stoker.remote.trainer.fleet import Fleet
 PATIENCE_S = 120.0
 HERE, THERE = "10.213.78.1", "10.213.78.2"
 NAME, END = f"stoker-bench-{os.getpid()}", f"sb{os.getpid() % 100_000}"
-RAW_HOST = "import sys, stoker.remote.host.host as h; h.Encoder = lambda: None; sys.exit(h.run())"
+RAW_HOST = "import sys; from stoker.remote.host import host, start; host.Encoder = lambda: None; sys.exit(start.run())"
 
 
 def do(*words: str) -> None:
@@ -68,7 +68,7 @@ def fleet(
 ) -> Iterator[Fleet]:
     """Hosts behind the link, for the loaders of this process. num_each: workers of each; cpus: as
     taskset takes them."""
-    what = ("-m", "stoker.remote.host.host") if has_codec else ("-c", RAW_HOST)
+    what = ("-m", "stoker.remote.host.start") if has_codec else ("-c", RAW_HOST)
     words = [*(("taskset", "-c", cpus) if cpus else ()), sys.executable, *what]
     settings = Settings(cluster=f"processes:{num_hosts}x{num_each}", bind=HERE, quiet=True)
     more = {"versions": versions(), "script": None, "host": beyond(words)}

@@ -1,6 +1,6 @@
 """A host without torch: what it is asked for is there already, and only has to travel.
 
-    emulated_host.py ANSWER          a Pass and who it is come on stdin, as to remote/host/host.py
+    emulated_host.py ANSWER          a Pass and who it is come on stdin, as to remote/host/start.py
 
 ANSWER is a file that `emulated.py` made: one batch as a worker would have encoded it, and how long
 a task takes, which is slept. Whatever the job is, it is ready. Real messages, real handshake.

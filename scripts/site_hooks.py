@@ -1,12 +1,13 @@
 """Make pages of the site from files of the repository, as an mkdocs hook: see mkdocs.yml.
 
-Promise: docs/index.md shows the README; a link that leaves docs/ leads into the repository where mkdocs.yml has its
-repo_url, and else becomes text with the path that it led to; lists and table cells are read as GitHub reads them.
+Promise: docs/index.md shows the README; a link that leaves docs/ leads into the repository where pyproject.toml has its
+address, and else becomes text with the path that it led to; lists and table cells are read as GitHub reads them.
 Ban: writes no file, and asks no network.
 """
 
 import os
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,11 @@ LIST = re.compile(r"^((?![\s|>#-]|\d+\. ).+)\n(?=(?:-|1\.) )", re.MULTILINE)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put a folder's pages where the nav names the folder."""
+    """Put a folder's pages where the nav names the folder, and take the public address from pyproject.toml."""
     config.nav = _listed(config.nav)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    config.repo_url = project["tool"]["hatch"]["metadata"]["hooks"]["custom"]["repository"] or None
+    config.repo_name = "Source" if config.repo_url else None
     return config
 
 

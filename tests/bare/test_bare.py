@@ -11,6 +11,7 @@ import pytest
 
 from tests.bare import places
 from tests.bare.places import DOZEN, ROOT, Bare
+from tests.process import pages
 
 pytestmark = pytest.mark.xdist_group("bare")  # its environments are made once
 pytest.importorskip("hatchling", reason="hatchling, which builds the wheel, is not installed")
@@ -51,6 +52,39 @@ def test_the_wheel_holds_the_line_that_arms_and_the_compiled_file_and_no_tests(w
         assert wheel.name.endswith("-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl")
 
 
+RELATIVE = re.compile(r"\]\((?!\w+:|#)")
+
+
+def shown_by_an_index(wheel: Path) -> str:
+    with zipfile.ZipFile(wheel) as opened:
+        (name,) = (name for name in opened.namelist() if name.endswith("dist-info/METADATA"))
+        return opened.read(name).decode()
+
+
+def test_what_an_index_shows_has_no_dead_link(wheel):
+    shown = shown_by_an_index(wheel)
+    assert "Makes an unmodified PyTorch training script" in shown
+    assert RELATIVE.search((ROOT / "README.md").read_text())  # it would be found
+    assert not RELATIVE.search(shown) and "\nProject-URL:" not in shown
+
+
+def test_with_a_public_address_its_links_lead_there(tmp_path):
+    source = places.unpacked_source(tmp_path)
+    settings = (source / "pyproject.toml").read_text()
+    assert settings.count('repository = ""') == 1
+    address = "https://example.org/team/stoker"
+    (source / "pyproject.toml").write_text(
+        settings.replace('repository = ""', f'repository = "{address}"')
+    )
+    shown = shown_by_an_index(places.wheel_of(source, tmp_path))
+    assert not RELATIVE.search(shown)
+    assert f"]({address}/raw/main/docs/speed.svg)" in shown
+    assert f"]({address}/tree/main/docs/decisions/)" in shown
+    assert f"Project-URL: Issues, {address}/issues" in shown
+    led = re.findall(rf"{address}/(?:blob|tree|raw)/main/([^)#\s]+)", shown)
+    assert len(led) > 20 and all((ROOT / path).exists() for path in led)
+
+
 def test_with_torch_only_a_dozen_loaders_give_the_same(torch_only, tmp_path):
     missing = "import importlib.util as u; assert not any(map(u.find_spec, ('numpy', 'xxhash')))"
     assert torch_only.run(tmp_path, "-c", missing).code == 0
@@ -71,6 +105,42 @@ def test_what_an_extra_brings_is_told_with_where_this_stoker_lies(
     assert run.code == 2 and run.stdout == ""
     assert run.stderr.startswith(f"stoker: {lacks}") and run.stderr.count("\n") == 1
     assert run.stderr.endswith(f"-m pip install '{wheel}[{extra}]'\n")
+
+
+def test_what_the_page_says_of_uninstalling_leaves_nothing(wheel, tmp_path):
+    bare = places.with_linked_torch(tmp_path / "env")
+    bare.install("--no-index", "--no-deps", wheel)
+    before = {file.name for file in bare.site.iterdir() if "stoker" not in file.name}
+    home, tools = tmp_path / "home", tmp_path / "tools"
+    for folder in (home / ".cache/stoker/kernels", home / ".config/stoker", tools):
+        folder.mkdir(parents=True)
+    (home / ".config/stoker/config.toml").write_text("quiet = true\n")
+    ran = bare.run(tmp_path, "-m", "stoker", "run", "--", bare.python, DOZEN, HOME=str(home))
+    assert ran.code == 0 and "stoker" not in ran.stderr, ran.stderr  # the settings file was read
+    (tools / "python").symlink_to(bare.python)
+    pip = f'#!/bin/sh\nexec {sys.executable} -m pip --python {bare.python} "$@" -y\n'
+    (tools / "pip").write_text(pip)
+    (tools / "pip").chmod(0o755)
+    environ = {"HOME": str(home), "PATH": f"{bare.folder}/bin:{tools}:/usr/bin:/bin"}
+
+    remove, look = (block.commands for block in pages.blocks() if block.page == "docs/uninstall.md")
+    assert len(remove) == 2 and len(look) == 5
+    for command in remove:
+        places.output("bash", "-c", command, **environ)
+    import_it, site, folders, variables, _ = (
+        subprocess.run(
+            ["bash", "-c", command],
+            env=places.surroundings(environ),
+            capture_output=True,
+            text=True,
+        )
+        for command in look
+    )
+    assert "ModuleNotFoundError: No module named 'stoker'" in import_it.stderr
+    assert site.stdout == variables.stdout == ""
+    assert str(home) not in folders.stdout  # /tmp may have another test's
+    left = {file.name for file in bare.site.iterdir()} - before
+    assert left <= {"__pycache__"}  # of typing_extensions
 
 
 @pytest.mark.full

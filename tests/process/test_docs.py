@@ -17,10 +17,9 @@ import torch.utils.data
 
 import stoker
 from tests.process.harness import finished, under_stoker
+from tests.process.pages import FENCED, ROOT, unsaid
 
-ROOT = Path(__file__).parents[2]
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FENCED = re.compile(r"^ *```[^\n]*\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 QUOTED = re.compile(r"`([^`]+)`")
 # Not a message's own word: a name, number, path, placeholder, unit, or one of a few kinds.
 VALUE = re.compile(
@@ -106,22 +105,7 @@ def test_a_line_that_nobody_says_is_found(said):
     assert [is_said(run, said) for run in runs] == [False, True]
 
 
-def as_pattern(line: str) -> re.Pattern[str]:
-    """What a quoted line stands for: any number, path, unit or interpreter, and all for `...`."""
-    pattern = re.escape(line).replace(r"\ ", " ")
-    pattern = re.sub(r"(\\\.){3}", ".+?", pattern)
-    pattern = re.sub(r"\b[KMG]iB\b", "[KMG]?i?B", pattern)
-    pattern = re.sub(r"[^ ]*/[^ :]*", r"\\S*?", pattern)
-    pattern = re.sub(r"\d[\d,]*", r"[\\d,]+", pattern)
-    return re.compile(pattern.replace("python ", r"\S*python\S* "))
-
-
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
-
-
-def unsaid(quoted: list[str], said: str) -> list[str]:
-    lines = [" ".join(line.split()) for line in said.splitlines()]
-    return [q for q in quoted if not any(map(as_pattern(" ".join(q.split())).fullmatch, lines))]
 
 
 def test_the_tutorials_summary_is_that_of_a_run(tmp_path):

@@ -6,7 +6,9 @@ What dies on a host is tests/process/test_away.py's; here it is Ray that comes, 
 import contextlib
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +20,7 @@ import pytest
 
 from tests.conftest import wait_until_gone
 from tests.needs import NEEDS_RAY
+from tests.process import pages
 from tests.process.away import KINDS, ORDERS, Trainer
 from tests.process.harness import SCRIPTS, Running, environ_of, started, under_stoker
 from tests.process.nodes import TIMEOUT_S, Nodes, free_port, processes_with, ray_of
@@ -30,7 +33,7 @@ GONE_WITHIN_S = 10.0  # the promise: docs/guarantees.md, G5
 def hosts(nodes: Nodes) -> frozenset[int]:
     """Of this cluster: they have the environment that its nodes were started with."""
     ours = f"HOME={nodes.home}".encode()
-    found = processes_with("stoker.remote.host.host")
+    found = processes_with("stoker.remote.host.start")
     of_ours = (pid for pid in found if ours in environ_of(Path(f"/proc/{pid}")))
     return frozenset(pid for pid in of_ours if is_leader(pid))
 
@@ -127,12 +130,14 @@ def test_two_runs_have_half_of_the_cpus_each_and_the_last_has_all(tmp_path, plai
                 second.open("draws", num_hosts=2)
                 first.order("fewer own 2")
                 told = status(nodes)
+                as_text = ask_status(nodes)
                 first.order("drop own")
                 end(first.running)
                 second.order("hosts draws 4")
                 assert second.rest("draws") == {"draws": plain["draws"]}
                 end(second.running)
         assert "is lost" not in first.running.read("stderr")
+    assert pages.unsaid(shown_of_status(), as_text) == []
     assert sorted(
         (run["script"], run["pid"], run["num_running"], run["num_wanted"]) for run in told["runs"]
     ) == sorted(("away_orders.py", one.running.process.pid, 2, None) for one in (first, second))
@@ -142,15 +147,29 @@ def test_two_runs_have_half_of_the_cpus_each_and_the_last_has_all(tmp_path, plai
     ]
 
 
+def shown_of_status() -> list[str]:
+    """The tables on docs/cluster.md, with this machine and the tests' script in them."""
+    (lines,) = (
+        block.shown for block in pages.blocks()
+        if block.page == "docs/cluster.md" and "stoker status" in block.commands[0]
+    )  # fmt: skip
+    ours = f"away_orders.py {socket.gethostname()}"
+    return [re.sub(r"^(train|tune)\.py +gpu\d", ours, line) for line in lines]
+
+
+def ask_status(nodes: Nodes, *flags: str) -> str:
+    command = [sys.executable, "-m", "stoker", "status", "--cluster", nodes.address, *flags]
+    ran = subprocess.run(
+        command, env=os.environ | nodes.token, capture_output=True, text=True, timeout=TIMEOUT_S
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
 def status(nodes: Nodes) -> dict[str, Any]:
     """What `stoker status` says once two runs have told of two hosts each."""
-    command = [sys.executable, "-m", "stoker", "status", "--cluster", nodes.address, "--json"]
     while True:
-        ran = subprocess.run(
-            command, env=os.environ | nodes.token, capture_output=True, text=True, timeout=TIMEOUT_S
-        )
-        assert ran.returncode == 0, ran.stderr
-        told = json.loads(ran.stdout)
+        told = json.loads(ask_status(nodes, "--json"))
         if [run.get("num_running") for run in told["runs"]] == [2, 2]:
             return told
 

@@ -61,7 +61,7 @@ class Besieged:
         (pid,) = (
             pid
             for pid in descendants(self.receiver)
-            if "stoker.remote.host.host" in Path(f"/proc/{pid}/cmdline").read_text()
+            if "stoker.remote.host.start" in Path(f"/proc/{pid}/cmdline").read_text()
         )
         return pid
 

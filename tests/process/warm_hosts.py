@@ -14,7 +14,7 @@ import subprocess
 import sys
 from typing import Any
 
-RUN = "import sys; from stoker.remote.host import host; sys.exit(host.run())"
+RUN = "import sys; from stoker.remote.host import start; sys.exit(start.run())"
 
 
 class Forked:

@@ -91,6 +91,7 @@ class RunLog:
         run.read_row(self._map[_RUN_AT : _RUN_AT + _RUN_NBYTES])
         run.rank, run.without_stoker = settings.get("rank"), without_stoker
         run.gradients = scheme
+        run.cluster = settings.get("cluster")
         run.price_worker = settings.get("price_worker")
         run.price_trainer = settings.get("price_trainer")
         for loader in loaders:

@@ -125,6 +125,7 @@ class RunRecord(_Record):
     gradients_wire_nbytes: int = _count("gradients.wire_nbytes")
     gradients_raw_nbytes: int = _count("gradients.raw_nbytes")
     gradients: str | None = None  # how they are compressed
+    cluster: str | None = None  # that other machines were asked of
     price_worker: float | None = None  # of one of those CPUs for an hour
     price_trainer: float | None = None  # of this machine for an hour
     rank: int | None = None
@@ -139,6 +140,7 @@ def as_json(run: RunRecord, loaders: list[LoaderRecord], ended: str) -> dict[str
         "ended": ended,
         "rank": run.rank,
         "ranks_without_stoker": run.without_stoker,
+        "cluster": run.cluster,
         "loaders": [loader.as_json() for loader in loaders],
         "cost": {
             "workers": _cost(run.away_hours, run.price_worker),

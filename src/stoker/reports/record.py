@@ -96,6 +96,7 @@ class Recorder:
         self._looks = looks
         self._report_file: Path | None = None
         self._quiet = settings.quiet
+        self.run.cluster = settings.cluster
         self.run.price_worker = settings.price_worker
         self.run.price_trainer = settings.price_trainer
         self._begin(environ)
@@ -121,6 +122,7 @@ class Recorder:
                 report_file=str(self._report_file) if self._report_file else None,
                 quiet=self._quiet,
                 rank=self.run.rank,
+                cluster=self._settings.cluster,
                 price_worker=self._settings.price_worker,
                 price_trainer=self._settings.price_trainer,
                 began_s=self._began_s,

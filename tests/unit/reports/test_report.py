@@ -108,7 +108,7 @@ def test_rows_survive_the_file(num_batches, raw_nbytes, wait_s, busy_s):
 
 KEYS = {
     "version", "ended", "rank", "ranks_without_stoker", "wall_s", "loaders", "workers", "gradients",
-    "trainer", "cost",
+    "trainer", "cost", "cluster",
 }  # fmt: skip
 LOADER_KEYS = {
     "place", "offloaded", "reasons", "notes", "chains", "num_batches", "num_samples", "num_iters",
@@ -150,6 +150,7 @@ loaders = st.builds(
 runs = st.builds(
     RunRecord,
     wall_s=seconds, num_lost=st.integers(0, 3), gradients=st.sampled_from([None, "4bit"]),
+    cluster=st.sampled_from([None, "auto", "processes:2"]),
     price_worker=st.sampled_from([None, 0.1]), price_trainer=st.sampled_from([None, 0.1]),
     rank=st.sampled_from([None, 0]), without_stoker=st.sampled_from([[], [1, 2]]),
     seen_wait_s=seconds, seen_wait_cpu_s=seconds, num_cores=st.integers(1, 64),
@@ -206,7 +207,9 @@ DATA = "data is the limit: 50% waiting; "
         (loaded(50.0), {"num_cores": 8}, DATA + "all 8 cores are at work; more CPUs"),
         (loaded(50.0, notes=[f"{ONLY_OWN}: it draws"]), {"num_cores": 8}, DATA + "--chains auto uses all 8 cores; random augmentation"),
         (loaded(50.0, chains=8), {"num_cores": 8}, DATA + "all 8 cores are at work; more CPUs: --cluster ("),
-        (loaded(50.0, num_away=3), {"away_hours": 2.0}, DATA + "try more workers on other machines"),
+        (loaded(50.0, chains=8), {"num_cores": 8, "cluster": "processes:2", "away_hours": 2.0}, DATA + "all 8 cores are at work; more CPUs: --cluster ("),
+        (loaded(50.0, chains=8), {"num_cores": 8, "cluster": "auto"}, DATA + "all 8 cores are at work; no other machine had joined"),
+        (loaded(50.0, num_away=3), {"cluster": "auto", "away_hours": 2.0}, DATA + "try more workers on other machines"),
         (loaded(50.0, **PLAIN), {"num_cores": 8}, DATA + "--chains 8 gives it 8 workers; random augm"),
         (loaded(50.0, **PLAIN), {}, DATA + "one core does it all; more CPUs: --cl"),
         (loaded(50.0, first_wait_s=30.0, num_iters=9), {}, DATA + "30.0 s of it while workers start: try"),

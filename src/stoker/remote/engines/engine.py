@@ -46,7 +46,7 @@ Resize = Callable[[str, int], None]
 
 
 class Engine(Protocol):
-    """Starts hosts (remote/host/host.py) on a cluster's machines, and restarts those that end.
+    """Starts hosts (remote/host/start.py) on a cluster's machines, and restarts those that end.
 
     A host has as many workers of each job as its machine has CPUs for this run.
     settings: `cluster`; `workers`: None, for every CPU there is, `N` of them, or `MIN:MAX`;

@@ -21,7 +21,7 @@ from stoker.remote.engines.hosts import Backoff, Bounds, to_give_back
 
 CODE_FOLDER = "STOKER_CODE_FOLDER"  # a host's variable: where the script's modules are
 LEAVE_S = 5.0  # what a host that is given back may take to end
-HOST = ("-P", "-m", "stoker.remote.host.host")  # -P: what lies in its working folder is not ours
+HOST = ("-P", "-m", "stoker.remote.host.start")  # -P: what lies in its working folder is not ours
 
 
 @dataclass(slots=True)

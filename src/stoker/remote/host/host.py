@@ -1,7 +1,5 @@
 """Serves a trainer with CPUs of one machine: dials it, runs workers as told, and sends batches.
 
-    python -m stoker.remote.host.host          its Pass, and who it is, come on stdin as JSON
-
 On a machine of more CPUs it forks further hosts, each for eight of them: see siblings.py.
 
 Promise: it keeps nothing. If the trainer is gone or silent, or the engine that started it is gone,
@@ -10,7 +8,6 @@ Owner: the one thread of the process.
 """
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -25,6 +22,7 @@ from stoker.local.forks import die_with_parent
 from stoker.local.sizing import machine_nbytes
 from stoker.local.template import reap
 from stoker.poll_loop import PollLoop
+from stoker.remote.engines.engine import Way
 from stoker.remote.engines.hosts import UNREACHABLE, host_name, num_hosts
 from stoker.remote.host.job_process import JobProcess, is_stopped, kill
 from stoker.remote.host.part_store import Needs, PartStore
@@ -326,10 +324,8 @@ class Host:
             worker.relay.channel.close()
 
 
-def run() -> int:
-    said = json.loads(sys.stdin.buffer.readline())
-    if said.get("is_bound"):
-        die_with_parent()
+def run(said: Way) -> int:
+    """Serve until the trainer or the engine is gone."""
     way = Pass(said["address"], said["port"], bytes.fromhex(said["token"]), said["certificate"])
     torch.set_num_threads(1)
     if has_codec := not way.address.startswith("127."):  # no codec is as fast as loopback
@@ -361,7 +357,3 @@ def _serve(
     host = Host(link, node, min(machine_nbytes(), ARENA_NBYTES), encoder, make_parts)
     link.room = host.room
     return host.serve(sys.stdin.fileno())
-
-
-if __name__ == "__main__":
-    sys.exit(run())
