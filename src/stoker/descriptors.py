@@ -1,8 +1,9 @@
-"""Tells whether a descriptor is still ours: a script may close all of them and reuse the numbers.
+"""Receives descriptors, and tells whether one is still ours: a script may close all, and reuse the numbers.
 
-Promise: standard library only; raises nothing but what `of` documents.
+Promise: standard library only; raises nothing but what `of` and `receive` document.
 """
 
+import array
 import os
 import socket
 
@@ -30,6 +31,24 @@ def close(fd: int, identity: Identity) -> None:
     """Close a descriptor, unless its number refers to something else by now."""
     if is_still(fd, identity):
         os.close(fd)
+
+
+def receive(
+    sock: socket.socket, nbytes: int, max_fds: int, flags: int = 0
+) -> tuple[bytes, list[int]]:
+    """Receive a message of a Unix socket with its descriptors, which no program inherits.
+
+    Not by `socket.recv_fds`, which leaves its flags out (CPython 3.11 to 3.13, Lib/socket.py).
+    Raises OSError.
+    """
+    fds = array.array("i")
+    data, ancillary, _, _ = sock.recvmsg(
+        nbytes, socket.CMSG_LEN(max_fds * fds.itemsize), flags | socket.MSG_CMSG_CLOEXEC
+    )
+    for level, kind, payload in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
+    return data, list(fds)
 
 
 class Kept(socket.socket):

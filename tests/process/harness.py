@@ -8,6 +8,7 @@ environment, which is how leftovers are found after their parents are gone.
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -132,6 +133,16 @@ def environ_of(entry: Path) -> list[bytes]:
         return (entry / "environ").read_bytes().split(b"\0")
     except OSError:  # it has ended
         return []
+
+
+def left_in_shm() -> set[str]:
+    """Of /dev/shm: ours, and torch's whose process has ended. Others come and go beside a test."""
+    found = set()
+    for path in Path("/dev/shm").iterdir():
+        torchs = re.match(r"torch_(\d+)_", path.name)
+        if "stoker" in path.name or (torchs and not Path("/proc", torchs[1]).exists()):
+            found.add(path.name)
+    return found
 
 
 def under_stoker(*flags: str, quiet: bool = True) -> list[str]:

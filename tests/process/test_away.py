@@ -40,7 +40,7 @@ from tests.process.away import (
     receiver,
     trainer,
 )
-from tests.process.harness import Finished, Running, started, under_stoker
+from tests.process.harness import Finished, Running, left_in_shm, started, under_stoker
 
 
 class Shared:
@@ -323,16 +323,12 @@ ENDS = {
 }
 
 
-def shm() -> set[str]:
-    return {entry.name for entry in Path("/dev/shm").iterdir()}
-
-
 @pytest.mark.few(1)
 @pytest.mark.parametrize("end", ENDS)
 def test_every_end_is_as_plain_and_leaves_nothing(tmp_path, end):
     argument, number, group, returncode = ENDS[end]
     command = [sys.executable, "away_ends.py", argument]
-    before = shm()
+    before = left_in_shm()
     with started([*under_stoker("--cluster=processes:1"), *command], tmp_path, stdin=None) as ours:
         assert int(ours.wait_for("in the loop")) >= 8
         assert len(hosts(ours)) == 1
@@ -340,7 +336,7 @@ def test_every_end_is_as_plain_and_leaves_nothing(tmp_path, end):
         result = go_on(ours, number, group)
     assert result.returncode == returncode, result.stderr
     assert result.left_files() == []
-    assert shm() == before
+    assert left_in_shm() == before
     said: tuple[str, list[str]] = "", []
     if argument != "next":
         with started(command, tmp_path / "plain", environ=HURRY, stdin=None) as plain:

@@ -19,7 +19,7 @@ import pytest
 
 from stoker import config
 from stoker.cli.flags import split
-from tests.process.harness import ENVIRON, MARK, SCRIPTS
+from tests.process.harness import ENVIRON, MARK, SCRIPTS, left_in_shm
 from tests.process.warm import Ran, Server
 
 HARD = SCRIPTS / "hard"
@@ -116,28 +116,18 @@ def _side(
     for name in ("cwd", "tmp", "home", "out"):
         (work / name).mkdir(parents=True)
     own = {"TMPDIR": str(work / "tmp"), "HOME": str(work / "home"), MARK: uuid.uuid4().hex}
-    shm = _shm()
+    shm = left_in_shm()
     own |= {"PYTHONDONTWRITEBYTECODE": "1"}
     ran = server.run(script, work / "cwd", ENVIRON | own | environ, work / "out", **kwargs)
     files = {str(f.relative_to(work / "cwd")): f.read_bytes() for f in _files(work / "cwd")}
     left = [str(f.relative_to(work)) for n in ("tmp", "home") for f in _files(work / n)]
-    left += sorted(_shm() - shm)
+    left += sorted(left_in_shm() - shm)
     shutil.rmtree(work)
     return Side(ran, files, left)
 
 
 def _files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
-
-
-def _shm() -> set[str]:
-    """Ours, and torch's whose process has ended."""
-    found = set()
-    for path in Path("/dev/shm").iterdir():
-        torchs = re.match(r"torch_(\d+)_", path.name)
-        if "stoker" in path.name or (torchs and not Path("/proc", torchs[1]).exists()):
-            found.add(path.name)
-    return found
 
 
 def _said(script: Path, what: str) -> str:

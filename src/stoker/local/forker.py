@@ -3,7 +3,6 @@
 It is told what to do on a socket of packets, MESSAGE each, with a worker's socket where one starts.
 """
 
-import array
 import gc
 import os
 import signal
@@ -15,6 +14,7 @@ from functools import partial
 from multiprocessing.process import BaseProcess
 from typing import NoReturn
 
+from stoker import descriptors
 from stoker.clock import Deadline
 from stoker.local.forks import die_with_parent
 from stoker.poll_loop import PollLoop
@@ -127,15 +127,9 @@ class Forker:
 
     def _receive(self) -> tuple[bytes, list[int]]:
         try:
-            data, anc, _, _ = self._control.recvmsg(
-                MESSAGE.size, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC
-            )
+            return descriptors.receive(self._control, MESSAGE.size, 1)
         except OSError:
             return b"", []
-        fds = array.array("i")
-        for _, _, payload in anc:
-            fds.frombytes(payload)
-        return data, list(fds)
 
     def _due_s(self) -> float | None:
         return min((due.left_s() or 0.0 for due, _ in self._later.values()), default=None)

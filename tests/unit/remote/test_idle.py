@@ -1,7 +1,9 @@
-"""Workers that were given back in a long pause are wanted again as soon as a loop has work."""
+"""A long pause of the loop, in which it hears nothing: the receiver and its workers are there after it."""
 
+import contextlib
 import os
 import socket
+import threading
 
 import pytest
 
@@ -9,6 +11,8 @@ from stoker.remote.net import control
 from stoker.remote.net.printed import Printer
 from stoker.remote.trainer import receiver as module
 from stoker.remote.trainer.receiver import IDLE_S, Receiver
+
+PATIENCE_S = 30.0
 
 
 class Engine:
@@ -55,3 +59,41 @@ def test_a_loader_that_is_opened_has_them_back(idle, monkeypatch):
     )  # a thread that takes the job in
     receiver._obey(control.Open(1), [-1])
     assert engine.wanted[-1] == 3
+
+
+def test_a_trainer_that_did_not_listen_hears_all_that_was_said(monkeypatch):
+    """More than its socket holds: the rest is sent when there is room, and nothing blocks for it."""
+
+    class Over(Exception):
+        pass
+
+    def leave(self):
+        raise Over
+
+    def serve():
+        with contextlib.suppress(Over):
+            receiver._serve()
+
+    monkeypatch.setattr(Receiver, "_leave", leave)  # it would end this process
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        receiver = Receiver(theirs, {}, Printer({}))
+        num_said = 0
+        while num_said < 100 or not receiver.has_unsent:
+            receiver._say(control.Note(str(num_said)))
+            num_said += 1
+        for number in range(num_said, num_said + 3):
+            receiver._say(control.Note(str(number)))
+        serving = threading.Thread(target=serve)
+        serving.start()
+        try:
+            ours.settimeout(PATIENCE_S)
+            heard = []
+            while len(heard) < num_said + 3:
+                message = control.decode(ours.recv(control.MESSAGE_NBYTES))
+                heard += [message.text] if isinstance(message, control.Note) else []
+        finally:
+            ours.close()
+            serving.join(PATIENCE_S)
+        assert heard == [str(number) for number in range(num_said + 3)]
+        os.close(receiver._wake_fd)

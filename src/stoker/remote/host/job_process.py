@@ -20,6 +20,7 @@ from typing import NoReturn
 
 import xxhash
 
+from stoker import descriptors
 from stoker.local.template import Template
 from stoker.remote.net.printed import STDERR, STDOUT
 from stoker.remote.net.ship import CannotGo, Manifest, unpack
@@ -149,7 +150,7 @@ def _leave(news: socket.socket, why: str) -> NoReturn:
 def _received(sock: socket.socket, nbytes: int) -> tuple[Slot, Arena, Marks]:
     """Receive a worker's slot, arena and mark."""
     sock.setblocking(True)
-    data, fds, _, _ = socket.recv_fds(sock, _SLOT.size, 2, socket.MSG_CMSG_CLOEXEC)
+    data, fds = descriptors.receive(sock, _SLOT.size, 2)
     if not fds:
         sys.exit(1)  # the host has ended
     role, number = _SLOT.unpack(data)

@@ -15,6 +15,7 @@ import socket
 import struct
 from collections.abc import Callable, Sequence
 
+from stoker import descriptors
 from stoker.poll_loop import PollLoop
 from stoker.remote.host.part_store import Needs, PartStore
 from stoker.remote.host.parts import Bundle
@@ -135,7 +136,7 @@ def fork_followers(num: int, follow: Callable[[int, socket.socket], int]) -> lis
 def _received(sock: socket.socket) -> tuple[bytes, int | None]:
     """Receive one message, which has come. Raises ConnectionLost."""
     try:
-        data, fds, _, _ = socket.recv_fds(sock, _NBYTES, 1, socket.MSG_CMSG_CLOEXEC)
+        data, fds = descriptors.receive(sock, _NBYTES, 1)
     except OSError:
         data, fds = b"", []
     if not data:

@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NoReturn
 
+from stoker import descriptors
 from stoker.clock import Deadline, now_s
 from stoker.poll_loop import PollLoop
 from stoker.remote.engines.engine import Engine, Settings, make_engine
@@ -211,9 +212,11 @@ class Receiver:
 
     def _hear_trainer(self) -> None:
         try:
-            data, fds, _, _ = socket.recv_fds(
-                self._control, MESSAGE_NBYTES, MAX_FDS, socket.MSG_CMSG_CLOEXEC
+            data, fds = descriptors.receive(
+                self._control, MESSAGE_NBYTES, MAX_FDS, socket.MSG_DONTWAIT
             )
+        except BlockingIOError:  # there was room to write, and nothing to read
+            return
         except OSError:  # reset: it had not read all when it ended
             data = b""
         if not data:
@@ -250,7 +253,7 @@ class Receiver:
 
     def _wait_packed(self, number: int, sock: socket.socket) -> None:
         with sock:
-            _, fds, _, _ = socket.recv_fds(sock, 1, 1, socket.MSG_CMSG_CLOEXEC)
+            _, fds = descriptors.receive(sock, 1, 1)
             said = b"".join(iter(functools.partial(sock.recv, 1 << 16), b""))
         value = json.loads(said or b'{"cannot": "the process that packed it died"}')
         if "cannot" in value:
