@@ -216,6 +216,11 @@ DATA = "data is the limit: 50% waiting; "
         (loaded(50.0, first_wait_s=30.0, num_iters=1), {}, DATA + "30.0 s of it for the first batch"),
         (loaded(50.0, num_copied=9), {}, DATA + "the script holds more batches than --memory allows"),
         (
+            loaded(50.0, first_wait_s=30.0, num_iters=9),
+            {"seen_wait_s": 2.0, "seen_wait_cpu_s": 1.0},
+            DATA + "OpenMP threads of the training process spin on the workers' cores: try OMP_NUM_",
+        ),
+        (
             loaded(50.0),
             {"seen_wait_s": 2.0, "seen_wait_cpu_s": 1.0},
             DATA + "OpenMP threads of the training process spin on the workers' cores: try OMP_NUM_",

@@ -45,11 +45,11 @@ def verdict(report: dict[str, Any]) -> str:
 
 def _next(report: dict[str, Any], loader: dict[str, Any]) -> str:
     """Return what to try for the loader that was waited for most."""
+    if loader["offloaded"] and _spins(report["trainer"]):
+        return SPINNING  # before all else: while cores are taken, what else is slow cannot be told
     has_workers = loader["offloaded"] or WITHOUT_WORKERS not in "".join(loader["reasons"])
     if 2 * loader["first_wait_s"] > loader["wait_s"] and has_workers:
         return _for_starts(loader)
-    if loader["offloaded"] and _spins(report["trainer"]):
-        return SPINNING
     if 2 * loader["num_copied"] > loader["num_batches"]:
         return "the script holds more batches than --memory allows: raise it, or keep fewer"
     return _for_workers(report, loader)
