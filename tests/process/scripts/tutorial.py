@@ -6,11 +6,13 @@ usage: tutorial.py [--kill] [...]      --kill: a worker kills itself, once
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+READ_S = 0.02  # of waiting, as for storage
 KILLED = Path(os.environ["TMPDIR"], "killed")
 
 
@@ -26,6 +28,7 @@ class Photos(Dataset):
                 pass
             else:
                 os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(READ_S)  # so that data is the limit, on a crowded machine too
         return torch.rand(3, 8, 8), index % 10
 
 
