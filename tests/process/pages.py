@@ -61,6 +61,7 @@ def as_pattern(line: str) -> re.Pattern[str]:
     pattern = re.sub(r"\b[KMG]iB\b", "[KMG]?i?B", pattern)
     pattern = re.sub(r"[^ ]*/[^ :]*", r"\\S*?", pattern)
     pattern = re.sub(r"\d[\d,]*", r"[\\d,]+", pattern)
+    pattern = pattern.replace("batches", "batch(?:es)?")
     return re.compile(pattern.replace("python ", r"\S*python\S* "))
 
 
