@@ -158,6 +158,7 @@ def runnable() -> dict[tuple[str, ...], tuple[str, ...]]:
 
 
 RUNNABLE = {" ; ".join(here)[:160]: (here, shown) for here, shown in runnable().items()}
+assert len(RUNNABLE) == len(runnable())  # no name is another's
 ON_RAY = [name for name in RUNNABLE if "--cluster auto" in name]
 HERE = [
     pytest.param(name, marks=[pytest.mark.full] if any(word in name for word in SLOW) else [])

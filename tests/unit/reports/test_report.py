@@ -211,6 +211,7 @@ DATA = "data is the limit: 50% waiting; "
         (loaded(50.0, chains=8), {"num_cores": 8, "cluster": "auto"}, DATA + "all 8 cores are at work; no other machine had joined"),
         (loaded(50.0, num_away=3), {"cluster": "auto", "away_hours": 2.0}, DATA + "try more workers on other machines"),
         (loaded(50.0, **PLAIN), {"num_cores": 8}, DATA + "--chains 8 gives it 8 workers; random augm"),
+        (loaded(50.0, **PLAIN), {"cluster": "auto", "away_hours": 1.0}, DATA + "--chains 2 gives it 2 workers"),
         (loaded(50.0, **PLAIN), {}, DATA + "one core does it all; more CPUs: --cl"),
         (loaded(50.0, first_wait_s=30.0, num_iters=9), {}, DATA + "30.0 s of it while workers start: try"),
         (loaded(50.0, first_wait_s=30.0, num_iters=1), {}, DATA + "30.0 s of it for the first batch"),

@@ -19,6 +19,8 @@ SEEN_S = 0.02  # of waits that were looked at, before anything is said about the
 SPINNING = (
     "OpenMP threads of the training process spin on the workers' cores: try OMP_NUM_THREADS=1"
 )
+CLUSTER = "more CPUs: --cluster (needs Ray)"
+NOT_JOINED = "no other machine had joined yet; longer runs have them (stoker status)"
 OTHER_DRAWS = "random augmentation will differ"
 WITHOUT_WORKERS = "num_workers=0"
 
@@ -70,9 +72,10 @@ def _for_workers(report: dict[str, Any], loader: dict[str, Any]) -> str:
             return "try it without --off"
         if not _may_have_workers(loader):
             return f"nothing that stoker knows of makes {place} faster"
-        if cores <= 1:
-            return f"one core does it all; {_more_cpus(report)}"
-        return f"--chains {cores} gives it {cores} workers; {OTHER_DRAWS}"
+        if cores <= 1 and not _has_others(report):
+            return f"one core does it all; {CLUSTER}"
+        num = max(cores, 2)
+        return f"--chains {num} gives it {num} workers; {OTHER_DRAWS}"
     if _has_others(report) and report["workers"]["away_hours"]:
         return "try more workers on other machines (--workers)"
     if 0 < loader["chains"] < cores and (why := _why_only_own(loader)):
@@ -81,18 +84,13 @@ def _for_workers(report: dict[str, Any], loader: dict[str, Any]) -> str:
                 f"a larger num_workers would use {_all(cores)}; samples are then shared otherwise"
             )
         return f"--chains auto uses {_all(cores)}; {OTHER_DRAWS}"
-    return f"{_all(cores)} are at work; {_more_cpus(report)}"
+    more = NOT_JOINED if _has_others(report) else CLUSTER
+    return f"{_all(cores)} are at work; {more}"
 
 
 def _has_others(report: dict[str, Any]) -> bool:
     """Whether `--cluster` asked for other machines, and not for processes of this one."""
     return bool(report["cluster"]) and not report["cluster"].startswith("processes:")
-
-
-def _more_cpus(report: dict[str, Any]) -> str:
-    if _has_others(report):
-        return "no other machine had joined yet; longer runs have them (stoker status)"
-    return "more CPUs: --cluster (needs Ray)"
 
 
 def _why_only_own(loader: dict[str, Any]) -> str:
