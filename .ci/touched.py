@@ -44,6 +44,7 @@ ROOMS = {
     "local": ["process/test_ends", "equality/test_spawned"],
     "remote": ["process/test_away", "process/test_parts", "process/test_printed"],
     "gradients": ["process/test_gradients", "process/test_probe"],
+    "memory": ["equality/test_matrix"],
     "verify": ["process/test_verify"],
     "reports": ["process/test_ends"],
     "api": ["process/test_arming"],

@@ -9,6 +9,7 @@ from collections.abc import Callable
 now_s = time.monotonic
 process_cpu_s = time.process_time
 thread_cpu_s = time.thread_time
+wall_ns = time.time_ns
 
 
 class Deadline:

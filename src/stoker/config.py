@@ -60,13 +60,24 @@ def _cluster(text: str) -> str:
     )
 
 
-def _memory(text: str) -> int:
+def _nbytes(name: str, text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if match is None:
-        raise ConfigError(f"memory: got {text!r}; give bytes, as 500M or 4G")
-    nbytes = int(float(match[1]) * _UNITS[match[2].upper()])
+        raise ConfigError(f"{name}: got {text!r}; give bytes, as 500M or 4G")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def _memory(text: str) -> int:
+    nbytes = _nbytes("memory", text)
     if 0 < nbytes < LEAST_MEMORY_NBYTES:
         raise ConfigError(f"memory: got {text!r}; give 1M or more, or 0 to have every batch copied")
+    return nbytes
+
+
+def _cache_memory(text: str) -> int:
+    nbytes = _nbytes("cache_memory", text)
+    if nbytes < LEAST_MEMORY_NBYTES:
+        raise ConfigError(f"cache_memory: got {text!r}; give 1M or more; --cache off needs none")
     return nbytes
 
 
@@ -107,6 +118,12 @@ def patterns_of(text: str) -> dict[str, str]:
         pattern.strip(): code.strip()
         for pattern, _, code in (each.rpartition("=") for each in text.split(",") if each)
     }
+
+
+def _cache(text: str) -> str:
+    if text not in ("auto", "off", "audit"):
+        raise ConfigError(f"cache: got {text!r}; give auto, off or audit")
+    return text
 
 
 def _flag(text: str) -> bool:
@@ -183,6 +200,23 @@ class Settings(NamedTuple):
             _memory, "SIZE",
             "batches the script may hold in shared memory, as 500M or 4G; what is beyond is copied "
             "to ordinary memory; 0: all of them; default: a quarter of the machine's",
+            group=BATCHES,
+        ),
+    ] = None
+    cache: Annotated[
+        str,
+        Setting(
+            _cache, "auto|off|audit",
+            "remember what samples compute before their first random draw, and check it now and "
+            "then; audit: remember, make everything again all the same and compare; default: auto",
+            group=BATCHES,
+        ),
+    ] = "auto"
+    cache_memory: Annotated[
+        int | None,
+        Setting(
+            _cache_memory, "SIZE",
+            "memory for remembered samples, shared by the workers; default: a quarter of what is free",
             group=BATCHES,
         ),
     ] = None

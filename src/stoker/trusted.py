@@ -7,6 +7,9 @@ import sys
 
 PACKAGES = (frozenset(sys.stdlib_module_names) - {"__main__"}) | {
     "PIL", "numpy", "stoker", "torch", "torchvision",
+    # read files, and transform what was read
+    "albucore", "albumentations", "av", "cv2", "laspy", "librosa", "monai", "nibabel", "pydicom",
+    "rasterio", "scipy", "soundfile", "soxr", "torchaudio", "torchcodec",
 }  # fmt: skip
 
 

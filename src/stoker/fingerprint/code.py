@@ -18,6 +18,7 @@ _HIDDEN: dict[str, set[str]] = {
     "ctypes": set(),
     "cffi": set(),
     "decimal": {"getcontext", "setcontext", "localcontext"},
+    "cv2": {"randu", "randn", "randShuffle", "setRNGSeed", "theRNG", "kmeans"},
     "os": {"read", "write", "lseek", "readv", "writev", "umask", "chdir"},
 }
 _BORING = {

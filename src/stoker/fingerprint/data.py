@@ -88,6 +88,8 @@ def _as_plain(items: list[object]) -> memoryview | None:
 
 def array(walker: Walker, value: Any, path: str) -> None:
     walker.put(b"a", f"{value.dtype} {value.shape} {value.strides}".encode())
+    if walker.apart is not None:
+        walker.apart.memory.append(_bounds_of(value))
     shown = mapping_of(value)
     if shown is not None and value.flags.writeable:
         raise Unwatchable(f"{path}: a mapped file or shared memory that may be written")
@@ -101,6 +103,17 @@ def array(walker: Walker, value: Any, path: str) -> None:
         address = value.__array_interface__["data"][0]
         if not value.flags.c_contiguous or not _put_pages(walker, address, value.nbytes):
             _put_array(walker, value, path)
+
+
+def _bounds_of(value: Any) -> tuple[int, int]:
+    """Return where an array's bytes begin and end; its strides may be negative."""
+    low = high = int(value.__array_interface__["data"][0])
+    if value.size == 0:
+        return low, low
+    for length, stride in zip(value.shape, value.strides, strict=True):
+        reach = (length - 1) * stride
+        low, high = low + min(reach, 0), high + max(reach, 0)
+    return low, high + int(value.itemsize)
 
 
 def _put_mapped(walker: Walker, value: Any, shown: mmap.mmap, path: str) -> None:
@@ -143,6 +156,8 @@ def tensor(walker: Walker, value: torch.Tensor, path: str) -> None:
     walker.weigh(value.nbytes, path)
     plain = value.detach().as_subclass(torch.Tensor)
     memory = plain.untyped_storage()
+    if walker.apart is not None:
+        walker.apart.memory.append((memory.data_ptr(), memory.data_ptr() + memory.nbytes()))
     if _put_pages(walker, memory.data_ptr(), memory.nbytes()):
         walker.put(b"t", f"{plain.storage_offset()} {plain.stride()}".encode())
         return
@@ -187,7 +202,10 @@ def scalar(walker: Walker, value: Any, path: str) -> None:
 
 def generator(walker: Walker, value: Any, path: str) -> None:
     if all(value is not known for known in _global_generators()):
-        state = value.getstate() if isinstance(value, random.Random) else _state_of(value)
+        if walker.apart is not None:
+            walker.apart.generators.append(value)
+            return
+        state = value.getstate() if isinstance(value, random.Random) else state_of(value)
         walker.walk(state, f"{path} state")
 
 
@@ -199,7 +217,7 @@ def _global_generators() -> list[object]:
     return found
 
 
-def _state_of(generator: Any) -> object:
+def state_of(generator: Any) -> object:
     if isinstance(generator, torch.Generator):
         state = generator.get_state()
         return ctypes.string_at(state.data_ptr(), state.nbytes)

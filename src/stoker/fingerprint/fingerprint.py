@@ -21,10 +21,10 @@ import torch
 
 from stoker.clock import Deadline
 from stoker.fingerprint import code, data
-from stoker.fingerprint.walker import Handler, TooLarge, Unwatchable, Walker
+from stoker.fingerprint.walker import Apart, Handler, TooLarge, Unwatchable, Walker
 from stoker.fingerprint.written import WrittenPages
 
-__all__ = ["TooLarge", "Unwatchable", "fingerprint"]
+__all__ = ["Apart", "TooLarge", "Unwatchable", "fingerprint"]
 
 _BY_NAME = (
     types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType,
@@ -41,6 +41,7 @@ def fingerprint(
     lazy: set[str] | None = None,
     limit_nbytes: float = math.inf,
     pages: WrittenPages | None = None,
+    apart: Apart | None = None,
 ) -> bytes:
     """Return 16 bytes that change when anything reachable from `roots` changes.
 
@@ -49,10 +50,11 @@ def fingerprint(
     digest, to tell where two fingerprints differ; TRAIL_LENGTH of them. lazy: is given the modules
     that functions import when they are called. limit_nbytes: of arrays and tensors, mapped files
     left out. pages: watch large arrays and tensors by page, in place of reading them; then the
-    fingerprint is comparable only with others of this process. Raises Unwatchable, TooLarge beyond
-    the limit.
+    fingerprint is comparable only with others of this process. apart: is given the generators in
+    reach, which are then not hashed, and where arrays and tensors lie. Raises Unwatchable, TooLarge
+    beyond the limit.
     """
-    walker = Walker(_HANDLERS, deadline, banned, trail, lazy, limit_nbytes, pages)
+    walker = Walker(_HANDLERS, deadline, banned, trail, lazy, limit_nbytes, pages, apart)
     try:
         if pages is not None:
             pages.look()

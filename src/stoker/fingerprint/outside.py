@@ -15,9 +15,9 @@ import stat
 import sys
 from pathlib import Path
 
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 # Source: docs.python.org, audit events table, 3.13
-_TELLING = {
+TELLING = {
     "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate",
     "os.chmod", "os.chown", "os.utime", "os.chdir", "os.putenv", "os.unsetenv", "os.system",
     "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "os.kill",
@@ -64,9 +64,9 @@ class Outside:
             return
         if event == "open":
             flags = arguments[2]
-            if isinstance(flags, int) and flags & _WRITES:
+            if isinstance(flags, int) and flags & WRITES:
                 self._seen.append(f"it writes to {arguments[0]!r}")
-        elif event in _TELLING:
+        elif event in TELLING:
             self._seen.append(f"it calls {event}")
 
 

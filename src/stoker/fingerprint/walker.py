@@ -11,6 +11,7 @@ import pathlib
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -40,6 +41,15 @@ class TooLarge(Unwatchable):
     """The job has more bytes of arrays and tensors than were allowed."""
 
 
+@dataclass(slots=True)
+class Apart:
+    """What a walk meets and a fingerprint can leave out. memory: start and end of each array's and
+    tensor's bytes."""
+
+    generators: list[Any] = field(default_factory=list)
+    memory: list[tuple[int, int]] = field(default_factory=list)
+
+
 class Walker:
     """Hashes what one walk reaches. Its arguments are those of `fingerprint`."""
 
@@ -52,8 +62,10 @@ class Walker:
         lazy: set[str] | None,
         limit_nbytes: float,
         pages: WrittenPages | None = None,
+        apart: "Apart | None" = None,
     ) -> None:
         self.pages = pages
+        self.apart = apart
         self._handlers = handlers
         self.banned = banned
         self.lazy = set() if lazy is None else lazy

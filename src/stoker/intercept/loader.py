@@ -5,6 +5,7 @@ Promise: in doubt, torch (docs/guarantees.md, G4).
 
 import contextlib
 import functools
+import hashlib
 import os
 import sys
 import threading
@@ -18,7 +19,7 @@ from stoker.blame import in_words, is_installed, is_scripts
 from stoker.clock import now_s
 from stoker.intercept import in_process, run
 from stoker.intercept.meter import Meter, Next, drawn_by
-from stoker.local.sizing import machine_nbytes
+from stoker.local.sizing import available_nbytes, machine_nbytes
 from stoker.reports.samples import length_of
 from stoker.scheduler.tasks.chain import num_chains
 from stoker.tables import counted
@@ -29,12 +30,14 @@ if TYPE_CHECKING:
 
     from stoker.loaders.fallback import Attempt
     from stoker.loaders.multiprocess import StreamOptions
+    from stoker.memory.store import Wish
     from stoker.reports.metrics import LoaderRecord
 
 GetIterator = Callable[["DataLoader[Any]"], Any]
 MakeIterator = Callable[["Attempt", "DataLoader[Any]", str], Any]
 
 HELD_FRAC_OF_MACHINE = 0.25
+CACHE_FRAC_OF_FREE = 0.25  # for remembered samples, shared by the ranks of a machine
 UNKNOWN_PLACE = "unknown place"  # a loader that no line of Python's iterates
 
 _fast_forwards = threading.local()  # may: an iterator is being made that calls its own next()
@@ -423,7 +426,7 @@ def _become_ours(iterator: Any, original: Callable[..., None], loader: Any, plac
     def make(attempt: "Attempt", loader: Any, place: str) -> Any:
         from stoker.loaders.multiprocess import StreamIterator
 
-        options = _options(loader)
+        options = _options(loader, place)
         attempt.iterator = iterator
         iterator.__class__ = StreamIterator
         StreamIterator.__init__(iterator, loader, options)
@@ -466,7 +469,7 @@ def _offload(attempt: "Attempt", loader: "DataLoader[Any]", place: str) -> Any:
     from stoker.loaders.multiprocess import StreamIterator
 
     _check_workers(DataLoader, loader)
-    options = _options(loader)
+    options = _options(loader, place)
     attempt.iterator = StreamIterator.__new__(StreamIterator)
     StreamIterator.__init__(attempt.iterator, loader, options)
     _meter_ours(attempt, loader, place, options.num_chains)
@@ -479,7 +482,7 @@ def _offload_stateful(attempt: "Attempt", loader: Any, place: str) -> Any:
     from stoker.loaders.stateful import StatefulIterator
 
     _check_workers(StatefulDataLoader, loader)
-    options = _options(loader)
+    options = _options(loader, place)
     attempt.iterator = StatefulIterator.__new__(StatefulIterator)
     with _fast_forwarding():
         StatefulIterator.__init__(attempt.iterator, loader, options, loader.next_iter_state)
@@ -498,7 +501,7 @@ def _in_process(attempt: "Attempt", loader: "DataLoader[Any]", place: str) -> An
     return in_process.make_iterator(loader, _record(loader, place, 0, []), attempt)
 
 
-def _options(loader: "DataLoader[Any]") -> "StreamOptions":
+def _options(loader: "DataLoader[Any]", place: str) -> "StreamOptions":
     from stoker.loaders.multiprocess import StreamOptions
 
     settings = run.settings
@@ -510,10 +513,36 @@ def _options(loader: "DataLoader[Any]") -> "StreamOptions":
         arena_nbytes=nbytes,  # of address space: only pages that are touched exist
         fleet=run.fleet(),
         may_hedge=not settings.no_hedge,
+        wish=_wish(loader, place),
         held_limit_nbytes=(
             int(HELD_FRAC_OF_MACHINE * nbytes) if settings.memory is None else settings.memory
         ),
     )
+
+
+def _wish(loader: "DataLoader[Any]", place: str) -> "Wish | None":
+    """Return what the loader wants of the shelf of remembered samples; None: nothing."""
+    from torch.utils.data import _DatasetKind
+
+    from stoker.memory.report import remembered
+    from stoker.memory.store import Wish
+
+    settings = run.settings
+    if settings.cache == "off" or loader._dataset_kind != _DatasetKind.Map:
+        return None
+    told = hashlib.blake2b(repr((place, _looks(loader))).encode(), digest_size=16)
+    run.recorder().remembered = remembered
+    return Wish(_cache_nbytes, told.digest(), settings.cache == "audit")
+
+
+def _cache_nbytes() -> int:
+    """Return the memory for remembered samples: this rank's share."""
+    from stoker.reports.ranks import local_world_size
+
+    asked = run.settings.cache_memory
+    if asked is not None:
+        return asked
+    return int(CACHE_FRAC_OF_FREE * available_nbytes() / local_world_size(os.environ))
 
 
 def _meter_ours(attempt: "Attempt", loader: "DataLoader[Any]", place: str, chains: int) -> None:

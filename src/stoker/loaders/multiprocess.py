@@ -30,6 +30,7 @@ from stoker.clock import Deadline
 from stoker.errors import BrokenGuarantee
 from stoker.loaders.at_exit import LEAVE_S, close_at_exit, forget
 from stoker.loaders.driver import ENDED, TIMED_OUT, Died, Driver, Failed
+from stoker.memory.store import Wish
 from stoker.scheduler.decider import Stream
 from stoker.scheduler.tasks.plan import may_run_ahead
 from stoker.wire.batch_codec import loads
@@ -95,6 +96,7 @@ class StreamOptions:
     held_limit_nbytes: int
     fleet: "Fleet | None" = None  # other machines
     may_hedge: bool = False  # ask a second worker for a batch that is late
+    wish: Wish | None = None  # of the shelf of remembered samples
 
 
 class StreamIterator(_MultiProcessingDataLoaderIter):
@@ -165,6 +167,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             processes=[context.Process(daemon=True) for _ in range(num_to_fork)],
             fleet=options.fleet,
             user=loader,
+            wish=options.wish,
         )
 
     def _job(self, options: "StreamOptions") -> Job:

@@ -7,7 +7,7 @@ Pure: standard library only.
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -105,6 +105,42 @@ class LoaderRecord(_Record):
         }
 
 
+@dataclass(frozen=True, slots=True)
+class RememberedPlace:
+    """What became of one dataset's samples. depth: up to where they are remembered; why: it is left
+    alone; num_samples: that the dataset has."""
+
+    place: str
+    phase: str
+    depth: str
+    why: str
+    num_samples: int
+    num_hits: int  # found where they are kept; those that were made again to check them too
+    num_misses: int
+    num_stored: int
+    num_checked: int
+    num_differed: int
+    stored_nbytes: int
+    saved_s: float  # of workers' time
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What was remembered of all datasets, and in how much memory."""
+
+    budget_nbytes: int
+    used_nbytes: int
+    places: list[RememberedPlace]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, told: dict[str, Any]) -> "Remembered":
+        places = [RememberedPlace(**place) for place in told["places"]]
+        return cls(told["budget_nbytes"], told["used_nbytes"], places)
+
+
 @dataclass(slots=True)
 class RunRecord(_Record):
     """The training process's record: its own resource use, and its workers'."""
@@ -128,6 +164,7 @@ class RunRecord(_Record):
     cluster: str | None = None  # that other machines were asked of
     price_worker: float | None = None  # of one of those CPUs for an hour
     price_trainer: float | None = None  # of this machine for an hour
+    remembered: Remembered | None = None  # None: nothing was to be
     rank: int | None = None
     without_stoker: list[int] = field(default_factory=list)  # ranks, as far as rank 0 has seen
 
@@ -147,6 +184,7 @@ def as_json(run: RunRecord, loaders: list[LoaderRecord], ended: str) -> dict[str
             "trainer": _cost(run.wall_s / 3600, run.price_trainer),
         },
         **numbers,
+        "cache": None if run.remembered is None else run.remembered.as_json(),
         "gradients": {"scheme": run.gradients, **numbers["gradients"]},
     }
 

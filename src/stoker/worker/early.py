@@ -58,8 +58,9 @@ class Early:
         self._num_to_skip = self._num_left_to_skip = 0
         self._unseen = _traces(torch.empty(1, device="cpu"))
 
-    def around(self, fetcher: Any, job: Job) -> Any:
-        """Return self if samples of this job may be moved; else the fetcher as it is."""
+    def around(self, fetcher: Any, job: Job, dataset: Any = None) -> Any:
+        """Return self if samples of this job may be moved; else the fetcher as it is. dataset: what
+        stands in for the job's."""
         may_move = (
             job.dataset_kind == _DatasetKind.Map
             and type(fetcher) is _MapDatasetFetcher
@@ -67,7 +68,7 @@ class Early:
             and job.collate_fn is default_collate
             and not getattr(job.dataset, "__getitems__", None)
         )
-        self._fetcher, self._dataset = fetcher, job.dataset
+        self._fetcher, self._dataset = fetcher, job.dataset if dataset is None else dataset
         return self if may_move else fetcher
 
     def fetch(self, indices: Any) -> Any:

@@ -4,14 +4,14 @@ Source: torch/utils/data/_utils/worker.py `_worker_loop`, 2.13.
 """
 
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.utils.data import _DatasetKind
+
+from stoker.fingerprint.modes import modes
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Job:
             "dataset": self.dataset,
             "collate_fn": self.collate_fn,
             "surroundings": _moved_surroundings(),
-            "torch's modes": _modes(),
+            "torch's modes": modes(),
         }
 
 
@@ -66,24 +66,3 @@ def _moved_surroundings() -> object:
     changed = dict(sorted(environ.items() - before.items()))
     gone = sorted(before.keys() - environ.keys())
     return changed, gone, None if folder == folder_before else folder
-
-
-def _modes() -> tuple[object, ...]:
-    device = sys.modules.get("torch.utils._device")
-    return (
-        torch.get_default_dtype(),
-        str(getattr(device, "CURRENT_DEVICE", None)),  # get_default_device() makes a tensor there
-        torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
-        torch.is_autocast_enabled("cpu"),
-        torch.are_deterministic_algorithms_enabled(),
-        _set("PIL.ImageFile", "LOAD_TRUNCATED_IMAGES", False),
-        _set("PIL.Image", "MAX_IMAGE_PIXELS", 1024 * 1024 * 1024 // 4 // 3),
-        _set("torchvision", "_image_backend", "PIL"),
-        str(np.geterr()) if (np := sys.modules.get("numpy")) else "",
-    )
-
-
-def _set(module: str, name: str, default: object) -> object:
-    """Return a module's setting that samples may depend on; the default if nobody imported it."""
-    return getattr(sys.modules.get(module), name, default)

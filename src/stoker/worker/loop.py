@@ -9,8 +9,11 @@ import itertools
 import os
 import pickle
 import select
+import sys
+import types
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -20,6 +23,7 @@ from torch.utils.data.graph_settings import apply_random_seed
 
 from stoker.clock import Deadline, now_s, thread_cpu_s
 from stoker.fingerprint.fingerprint import Unwatchable, fingerprint
+from stoker.memory.stand_in import Memory
 from stoker.scheduler.tasks.point import Point, SavedPoint
 from stoker.wire.arena import Heap, Room
 from stoker.wire.batch_codec import Encoded, encode, loads
@@ -46,6 +50,7 @@ from stoker.worker.seeding import restore_generators, save_generators, seed_gene
 FIRST_WATCH_S = 0.25
 WATCH_FRAC = 0.01
 WATCH_EVERY_S = 0.5
+STAND_INS = tuple(str(Path(__file__).parents[1] / name) for name in ("memory", "worker/early.py"))
 ENDED = object()  # in place of a batch: the iterable has no more
 # A worker whose tasks are short looks for the next one this long before it sleeps: to wake a
 # process on an idle core costs the trainer up to 70 us. Measured: benchmarks/handover_small.py
@@ -66,6 +71,7 @@ class Worker:
         self.mark: Callable[[int], None] = lambda task_id: None  # what is being made, see Marks
         self._fetcher: Any = None
         self._early: Early | None = None
+        self._memory: Memory | None = None
         self._init_failure: ExceptionWrapper | None = None
         self._saver: Saver | None = None  # of an iterable that can save its own state
         self._is_over = False  # the iterable ended; until it is resumed tasks are skipped
@@ -80,12 +86,13 @@ class Worker:
 
     # -- life ------------------------------------------------------------------------------
 
-    def set_up(self, early: Early | None = None) -> None:
+    def set_up(self, early: Early | None = None, memory: Memory | None = None) -> None:
         """Seed, set the worker's info and run worker_init_fn, as torch does before its loop.
 
-        early: moves samples into their batch as they come; None: they are only stacked.
+        early: moves samples into their batch as they come; None: they are only stacked;
+        memory: serves samples that were made before.
         """
-        self._early = early
+        self._early, self._memory = early, memory
         if self._job.shared_seed is not None:
             self._seed_pipe(self._job.shared_seed)
         self.show_as(self._chain or 0)
@@ -104,7 +111,12 @@ class Worker:
         fetcher = _DatasetKind.create_fetcher(
             job.dataset_kind, job.dataset, job.auto_collation, job.collate_fn, job.drop_last
         )
-        self._fetcher = fetcher if self._early is None else self._early.around(fetcher, job)
+        dataset = job.dataset
+        if self._memory is not None and job.dataset_kind == _DatasetKind.Map:
+            dataset = fetcher.dataset = self._memory.around(dataset, job.collate_fn)
+        if self._early is not None:
+            fetcher = self._early.around(fetcher, job, dataset)
+        self._fetcher = fetcher
         if job.is_iterable and job.may_save:
             can_save = has_state(job.dataset) or has_state(fetcher.dataset_iter)
             self._saver = Saver() if can_save else None
@@ -289,7 +301,9 @@ class Worker:
             return False
 
     def _caught(self) -> ExceptionWrapper:
-        return ExceptionWrapper(where=f"in DataLoader worker process {self._shown_chain()}")
+        kind, error, trace = sys.exc_info()
+        where = f"in DataLoader worker process {self._shown_chain()}"
+        return ExceptionWrapper((kind, error, _without_ours(trace)), where)
 
     def _shown_chain(self) -> int:
         info = _utils.worker._worker_info
@@ -396,3 +410,13 @@ class Worker:
             answer = self._encoded(batch)
             del batch
             self._answer(task_id, chain, answer, None, free=True)
+
+
+def _without_ours(trace: types.TracebackType | None) -> types.TracebackType | None:
+    """Return a traceback without what stands in for a dataset, between torch's code and its own."""
+    if trace is None:
+        return None
+    rest = _without_ours(trace.tb_next)
+    if trace.tb_frame.f_code.co_filename.startswith(STAND_INS):
+        return rest
+    return types.TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)

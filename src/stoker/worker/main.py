@@ -13,6 +13,8 @@ import traceback
 import torch
 from torch.utils.data import _utils
 
+from stoker.memory.stand_in import Memory
+from stoker.memory.store import ShelfAccess
 from stoker.scheduler.tasks.slot import Slot
 from stoker.wire.arena import Room
 from stoker.wire.channel import Channel
@@ -32,10 +34,12 @@ def main(
     sock: socket.socket,
     room: Room | None,
     mark: tuple[Marks, int] | None = None,
+    shelf: ShelfAccess | None = None,
 ) -> None:
     """Run as a worker until the trainer closes its end of `sock`. Runs user code.
 
-    mark: where to note the task being made, and the slot's index there.
+    mark: where to note the task being made, and the slot's index there; shelf: where samples are
+    kept that were made before, None: nowhere.
     """
     try:
         sock.set_inheritable(False)  # one that came with spawn is
@@ -50,11 +54,12 @@ def main(
         if mark is not None:
             marks, place = mark
             worker.mark = marks.writer(place)
-        early = None
+        early = memory = None
         if job.num_chains:  # else it is to be as the training process is
             allocate_batches_in_arena(worker)
             early = Early()
-        worker.set_up(early if early and stack_faster(early.batch_of) else None)
+            memory = shelf and Memory(shelf, is_only_worker=job.num_chains == 1)
+        worker.set_up(early if early and stack_faster(early.batch_of) else None, memory)
         worker.run()
     except KeyboardInterrupt:
         pass  # the trainer raises it too

@@ -2,13 +2,23 @@
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.reports.log import MAX_LOADERS, RunLog
-from stoker.reports.metrics import KEEPS_NUMBER, ONLY_OWN, VERSION, LoaderRecord, RunRecord, as_json
+from stoker.reports.metrics import (
+    KEEPS_NUMBER,
+    ONLY_OWN,
+    VERSION,
+    LoaderRecord,
+    Remembered,
+    RememberedPlace,
+    RunRecord,
+    as_json,
+)
 from stoker.reports.summary import MAX_LINES, readable_nbytes, summary
 
 
@@ -108,7 +118,7 @@ def test_rows_survive_the_file(num_batches, raw_nbytes, wait_s, busy_s):
 
 KEYS = {
     "version", "ended", "rank", "ranks_without_stoker", "wall_s", "loaders", "workers", "gradients",
-    "trainer", "cost", "cluster",
+    "trainer", "cost", "cluster", "cache",
 }  # fmt: skip
 LOADER_KEYS = {
     "place", "offloaded", "reasons", "notes", "chains", "num_batches", "num_samples", "num_iters",
@@ -130,6 +140,53 @@ def test_the_schema_has_these_keys_and_is_json():
     assert set(made["trainer"]) == {
         "cpu_s", "peak_rss_nbytes", "cores", "seen_wait_s", "seen_wait_cpu_s",
     }  # fmt: skip
+
+
+PLACE = RememberedPlace(
+    place="data.py:12 Photos", phase="serving", depth="whole samples", why="", num_samples=1000,
+    num_hits=1500, num_misses=1200, num_stored=500, num_checked=100, num_differed=0,
+    stored_nbytes=1 << 30, saved_s=12.4,
+)  # fmt: skip
+
+
+def remembered(*places, budget_nbytes=8 << 30, used_nbytes=1 << 30):
+    return Remembered(budget_nbytes, used_nbytes, list(places))
+
+
+def test_what_is_remembered_is_told_by_place_and_survives_the_log(log):
+    made = report(loader(0), remembered=remembered(PLACE))
+    assert json.loads(json.dumps(made)) == made
+    assert made["cache"]["places"][0]["num_hits"] == 1500
+    assert Remembered.from_json(made["cache"]) == remembered(PLACE)
+    log.append("remembered", remembered=remembered(PLACE).as_json())
+    assert log.read()[1].remembered == remembered(PLACE)
+
+
+def test_the_summary_tells_what_was_not_made_again():
+    text = summary(report(loader(0), remembered=remembered(PLACE)))
+    assert "1,400 samples of 1.0 GiB remembered, 12 s of work saved" in text
+    assert "--cache-memory" not in text
+
+
+def test_the_summary_tells_how_much_memory_would_hold_all():
+    full = remembered(PLACE, budget_nbytes=1 << 30)
+    assert "(--cache-memory 2G would hold all of them)" in summary(
+        report(loader(0), remembered=full)
+    )
+
+
+def test_the_summary_tells_of_a_sample_that_differed():
+    differed = replace(
+        PLACE, phase="off", num_differed=1, why="sample 3 differed when it was made again"
+    )
+    text = summary(report(loader(0), remembered=remembered(differed)))
+    assert "data.py:12 Photos: sample 3 differed when it was made again; nothing of it is" in text
+
+
+def test_the_summary_is_silent_where_nothing_was_served():
+    proving = replace(PLACE, phase="proving", num_hits=20, num_checked=20)
+    assert "remembered" not in summary(report(loader(0), remembered=remembered(proving)))
+    assert "remembered" not in summary(report(loader(0)))
 
 
 # -- the summary ---------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from stoker.loaders.driver.memory import Memory
 from stoker.loaders.driver.workers import EXIT_WAIT_S, Workers
 from stoker.local.spawned import Spawned
 from stoker.local.template import Template, reap
+from stoker.memory.store import Wish
 from stoker.poll_loop import PollLoop
 from stoker.scheduler.base import State
 from stoker.scheduler.events import Bounded, Closed, Drawn, Event, GiveUp, Restarted, Start
@@ -74,19 +75,22 @@ class Driver:
         processes: Sequence[BaseProcess] = (),
         fleet: "Fleet | None" = None,
         user: object = None,
+        wish: Wish | None = None,
     ) -> None:
         """Start the workers. context: how processes are started; processes: with fork, one
         never-started Process a chain; fleet: other machines, which may help if workers are forked.
         held_limit_nbytes: what the script may keep in arenas before further batches are copied to
         ordinary memory; negative: all are, and that is not reported. user: the loader, whose next
-        workers can use what these leave."""
+        workers can use what these leave. wish: of the shelf of remembered samples."""
         reap()
         self.state = state
         self.taken_id = -1  # task of the batch that left last
         self._owner_pid = os.getpid()
         self._is_closed = False
         is_forked = context.get_start_method() == "fork"
-        self._memory = Memory(state.local_slots, arena_nbytes, can_travel=not is_forked, user=user)
+        self._memory = Memory(
+            state.local_slots, arena_nbytes, can_travel=not is_forked, user=user, wish=wish
+        )
         try:
             here = (
                 Template(processes, _body_of(job, self._memory), state.first_slots)

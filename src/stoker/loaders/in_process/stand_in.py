@@ -57,7 +57,7 @@ def watch_all(job: Job, deadline: Deadline, pages: WrittenPages | None) -> bytes
 class StandIn(Worker):
     """A worker that serves Requests."""
 
-    def set_up(self, early: Early | None = None) -> None:
+    def set_up(self, early: Early | None = None, memory: object = None) -> None:
         self._outside = Outside()
         try:
             self._open()

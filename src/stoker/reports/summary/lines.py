@@ -3,6 +3,7 @@
 Pure: a report (docs/report.md) in, text out.
 """
 
+import math
 from typing import Any
 
 from stoker.reports.metrics import ONLY_OWN
@@ -10,12 +11,14 @@ from stoker.reports.summary.verdict import verdict
 from stoker.tables import counted
 
 MAX_LINES = 5
+FULL_FRAC = 0.9  # of the memory for remembered samples: the last one found no room
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def summary(report: dict[str, Any]) -> str:
     """Return the lines for stderr, each beginning with `stoker: `; ends with a newline."""
-    events = "; ".join([*_losses(report), *_gradients(report), *_cost(report)])
+    told = [*_losses(report), *_remembered(report), *_gradients(report), *_cost(report)]
+    events = "; ".join(told)
     ends = [line for line in (events, verdict(report)) if line]
     loaders = _loader_lines(report["loaders"], MAX_LINES - 1 - len(ends))
     return "".join(f"stoker: {line}\n" for line in [_head(report), *loaders, *ends])
@@ -74,6 +77,43 @@ def _losses(report: dict[str, Any]) -> list[str]:
         f"{counted(lost, 'worker')} died; recomputed at most "
         f"{counted(replayed, 'batch', 'batches')}; none was lost or given twice"
     ]
+
+
+def _remembered(report: dict[str, Any]) -> list[str]:
+    """Return how many samples were not made again, what more memory would bring, and what differed."""
+    cache = report["cache"]
+    if cache is None:
+        return []
+    places = cache["places"]
+    words = []
+    num_served = sum(place["num_hits"] - place["num_checked"] for place in places)
+    if num_served:
+        saved_s = sum(place["saved_s"] for place in places)
+        held = readable_nbytes(cache["used_nbytes"])
+        text = (
+            f"{counted(num_served, 'sample')} of {held} remembered, {saved_s:,.0f} s of work saved"
+        )
+        words.append(text + _about_room(cache))
+    words += [
+        f"{place['place']}: {place['why']}; nothing of it is remembered any more"
+        for place in places
+        if place["num_differed"]
+    ]
+    return words
+
+
+def _about_room(cache: dict[str, Any]) -> str:
+    """Say how much memory would hold all samples, if this did not."""
+    serving = [place for place in cache["places"] if place["phase"] == "serving"]
+    wanted_nbytes = sum(
+        place["stored_nbytes"] * place["num_samples"] / place["num_stored"]
+        for place in serving
+        if place["num_stored"]
+    )
+    is_full = cache["used_nbytes"] > FULL_FRAC * cache["budget_nbytes"]
+    if not is_full or wanted_nbytes <= cache["budget_nbytes"]:
+        return ""
+    return f" (--cache-memory {math.ceil(wanted_nbytes / (1 << 30))}G would hold all of them)"
 
 
 def _gradients(report: dict[str, Any]) -> list[str]:

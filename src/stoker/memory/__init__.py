@@ -1,0 +1,1 @@
+"""Remembers deterministic work: what samples compute before their first random draw."""

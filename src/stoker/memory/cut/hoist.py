@@ -1,0 +1,139 @@
+"""Takes expressions out of a statement, in the order in which Python evaluates them.
+
+`return self.augment(load(self.paths[i])), y` is three steps: `@0 = self.paths[i]`, `@1 = load(@0)`,
+`return self.augment(@1), y`. Names and attributes of names stay where they are: to look one up a
+moment later is the same, as long as the steps between change nothing that can be reached, and that
+is what a place has to show anyway. Positions in the source are kept, for tracebacks.
+
+Source of the order: Python's language reference, 6.16 "Evaluation order".
+Pure: standard library only.
+"""
+
+import ast
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+_Node = TypeVar("_Node", bound=ast.AST)
+Make = Callable[[ast.expr], ast.expr]
+
+# Evaluated as a whole: what is inside may not be evaluated at all, or in another scope.
+_WHOLE = (
+    ast.BoolOp, ast.IfExp, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
+    ast.NamedExpr, ast.JoinedStr, ast.FormattedValue,
+)  # fmt: skip
+_STEPS = (ast.Call, ast.Subscript, ast.BinOp, ast.UnaryOp, ast.Compare)
+_SIMPLE = (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr)
+
+
+def value_of(statement: ast.stmt) -> ast.expr | None:
+    """Return the expression of a statement of which steps can be taken out; None if there is none."""
+    if isinstance(statement, ast.If):
+        return statement.test
+    return statement.value if isinstance(statement, _SIMPLE) else None
+
+
+def with_value(statement: ast.stmt, value: ast.expr) -> ast.stmt:
+    """Return the statement with another expression in place of `value_of`."""
+    field = "test" if isinstance(statement, ast.If) else "value"
+    return rebuilt(statement, {field: value})
+
+
+def rebuilt(node: _Node, changed: dict[str, Any]) -> _Node:
+    """Return a copy of a node, in its place of the source, with some fields changed."""
+    fields: dict[str, Any] = {name: getattr(node, name, None) for name in node._fields}
+    return ast.copy_location(type(node)(**(fields | changed)), node)
+
+
+def steps_of(statement: ast.stmt) -> list[ast.expr]:
+    """List the expressions of a statement that are steps, in the order of their evaluation."""
+    found: list[ast.expr] = []
+    value = value_of(statement)
+
+    def note(node: ast.expr) -> ast.expr:
+        found.append(node)
+        return node
+
+    if value is not None:
+        _visit(value, note)
+    return found
+
+
+def hoisted(statement: ast.stmt, num: int, first_number: int) -> tuple[list[ast.stmt], ast.stmt]:
+    """Take the first `num` steps out of a statement.
+
+    Returns assignments to names `@n`, n from `first_number` on, and the statement that is left.
+    """
+    taken: list[ast.stmt] = []
+
+    def take(node: ast.expr) -> ast.expr:
+        if len(taken) == num:
+            return node
+        name = f"@{first_number + len(taken)}"
+        target = ast.copy_location(ast.Name(name, ast.Store()), node)
+        taken.append(ast.copy_location(ast.Assign([target], node), node))
+        return ast.copy_location(ast.Name(name, ast.Load()), node)
+
+    value = value_of(statement)
+    if value is None or num == 0:
+        return [], statement
+    return taken, with_value(statement, _visit(value, take))
+
+
+def replaced_first(statement: ast.stmt, by: ast.expr) -> ast.stmt:
+    """Return the statement with another expression in place of its first step."""
+    left = [by]
+    value = value_of(statement)
+    assert value is not None
+    return with_value(statement, _visit(value, lambda node: left.pop() if left else node))
+
+
+def _visit(node: ast.expr, make: Make) -> ast.expr:
+    """Rebuild an expression with `make` called on each step, inner ones first."""
+    if isinstance(node, (ast.Name, ast.Constant)):
+        return node
+    if isinstance(node, _WHOLE):
+        return make(node)
+    if isinstance(node, ast.Dict):
+        fields = _visited_dict(node, make)
+    else:
+        fields = {name: _visited(getattr(node, name), make) for name in _in_order(node)}
+    made = rebuilt(node, fields)
+    return make(made) if isinstance(node, _STEPS) else made
+
+
+def _in_order(node: ast.expr) -> tuple[str, ...]:
+    match node:
+        case ast.Call():
+            return "func", "args", "keywords"
+        case ast.Subscript():
+            return "value", "slice"
+        case ast.BinOp():
+            return "left", "right"
+        case ast.UnaryOp():
+            return ("operand",)
+        case ast.Compare():
+            return ("left", "comparators") if len(node.comparators) == 1 else ("left",)
+        case ast.Attribute() | ast.Starred():
+            return ("value",)
+        case ast.Tuple() | ast.List() | ast.Set():
+            return ("elts",)
+        case ast.Slice():
+            return "lower", "upper", "step"
+    return ()
+
+
+def _visited(value: object, make: Make) -> object:
+    if isinstance(value, list):
+        return [_visited(each, make) for each in value]
+    if isinstance(value, ast.keyword):
+        return ast.copy_location(ast.keyword(value.arg, _visit(value.value, make)), value)
+    return _visit(value, make) if isinstance(value, ast.expr) else value
+
+
+def _visited_dict(node: ast.Dict, make: Make) -> dict[str, Any]:
+    """Keys and values of a dict display are evaluated by turns."""
+    keys, values = [], []
+    for key, value in zip(node.keys, node.values, strict=True):
+        keys.append(None if key is None else _visit(key, make))
+        values.append(_visit(value, make))
+    return {"keys": keys, "values": values}

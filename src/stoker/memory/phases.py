@@ -1,0 +1,184 @@
+"""Decides what becomes of a place: a dataset's samples, as one loader of the script makes them.
+
+    timing -> learning -> proving -> serving        -> off, from each of them
+
+Timing: are samples dear enough for any of this? Learning: the first samples are watched: where do they draw, and may they depend on more than their
+index? Proving: what was kept is made again and compared. Serving: it is used, and made again now
+and then. One difference, and the place is off for the rest of the run.
+Pure: standard library only.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple
+
+NUM_TIME = 8
+NUM_LEARN = 16
+NUM_PROVE = 32
+# Of hits: one in FIRST_EVERY is made again up to NUM_FIRST, and one in LATER_EVERY from there on.
+FIRST_EVERY, NUM_FIRST, LATER_EVERY = 64, 4096, 1024
+MIN_GAIN = 3.0  # times that a value must be cheaper to read than to make
+# What a hit costs beside its bytes, and what reading those costs. Measured: benchmarks/remembered.py
+HIT_S, READ_NBYTES_PER_S = 20e-6, 6e9
+NUM_TO_WEIGH = 16  # values made before the gain is judged
+# Of a worker's time may be spent on writing: before anything has proved worth it, and then. A page
+# that is touched for the first time costs as much as 6 us of computing for each KB of a sample.
+FIRST_WRITE_FRAC, WRITE_FRAC = 0.025, 0.15
+FREE_S = 0.01  # in any case
+# A look at all that a dataset reaches may take this share of what all its samples take; there are a
+# dozen in each worker while it learns, and one in each epoch then.
+LOOK_FRAC, MIN_LOOK_S, MAX_LOOK_S = 0.002, 0.03, 2.0  # of CPU time
+NUM_PROFILED = (
+    4  # samples; further ones of the first NUM_LEARN while that takes PROFILE_FRAC of the time
+)
+PROFILE_FRAC = 0.01
+NOWHERE = 1 << 40
+
+
+CHEAP = "is as quickly made as read"
+
+
+class Phase(Enum):
+    TIMING = "timing"
+    LEARNING = "learning"
+    PROVING = "proving"
+    SERVING = "serving"
+    OFF = "off"
+
+
+class Counts(NamedTuple):
+    """What is known of a place. first_step, first_part: the earliest at which one of the samples
+    drew, NOWHERE if none did; a part is a transform of a Compose, NOWHERE where the step has none, 0
+    before the step.
+    """
+
+    num_learnt: int = 0
+    first_step: int = 0
+    first_part: int = 0
+    num_proven: int = 0
+    num_differed: int = 0
+    num_hits: int = 0
+    num_misses: int = 0
+    num_stored: int = 0
+    num_checked: int = 0
+    stored_nbytes: int = 0
+    saved_us: int = 0
+    made_us: int = 0  # by the samples of num_made
+    num_made: int = 0
+    made_nbytes: int = 0  # of them
+    num_samples: int = 0  # that the dataset has
+    num_timed: int = 0
+    timed_us: int = 0  # by them, as the median of some took
+
+
+EMPTY = Counts(first_step=NOWHERE, first_part=NOWHERE)
+
+
+class Depth(NamedTuple):
+    """How much of a sample is remembered: up to a step, and in it up to a part. NOWHERE: all."""
+
+    step: int
+    part: int
+
+    @property
+    def is_whole(self) -> bool:
+        return self.step == NOWHERE
+
+    def less(self, num_steps: int) -> "Depth | None":
+        """Return the next depth that is less, of a function of so many steps; None at its start."""
+        if self.is_whole:
+            return Depth(num_steps - 1, 0)
+        if 0 < self.part < NOWHERE:
+            return Depth(self.step, self.part - 1)
+        return Depth(self.step - 1, 0) if self.step > 1 else None
+
+    def __str__(self) -> str:
+        if self.is_whole:
+            return "whole samples"
+        return (
+            "up to the first random step"
+            if self.part == NOWHERE
+            else "up to the first random transform"
+        )
+
+
+def phase_of(known: Counts, why: str) -> tuple[Phase, str]:
+    """Return the phase, and why it is off if it is. why: a worker has found that it must be."""
+    if why:
+        return Phase.OFF, why
+    if known.num_differed:
+        return Phase.OFF, "a sample that was made again differed"
+    if known.num_timed < NUM_TIME:
+        return Phase.TIMING, ""
+    if known.timed_us / 1e6 / known.num_timed < MIN_GAIN * HIT_S:
+        return Phase.OFF, CHEAP
+    if known.num_learnt < NUM_LEARN:
+        return Phase.LEARNING, ""
+    if known.first_step == 0 and known.first_part in (0, NOWHERE):
+        return Phase.OFF, "draws random numbers at its very first step"
+    if known.num_made >= NUM_TO_WEIGH and not gains(known):
+        return Phase.OFF, CHEAP
+    if _is_in_vain(known):
+        return Phase.OFF, "what its samples depend on changes from epoch to epoch"
+    return (Phase.PROVING if known.num_proven < NUM_PROVE else Phase.SERVING), ""
+
+
+def depth_of(known: Counts) -> Depth:
+    """Return up to where samples draw nothing; of a place that has learnt."""
+    part = known.first_part if known.first_part > 0 else NOWHERE
+    return Depth(known.first_step, part)
+
+
+def _is_in_vain(known: Counts) -> bool:
+    """Whether as much was kept as two epochs need, and next to nothing of it was found again."""
+    num_enough = 2 * max(known.num_samples, NUM_PROVE)
+    return known.num_stored > num_enough and known.num_hits < known.num_stored // 4
+
+
+def are_enough(times_s: Sequence[float]) -> bool:
+    """Whether so many samples tell how dear one is: of dear ones two, the first use of a library aside."""
+    return len(times_s) >= NUM_TIME or (len(times_s) > 1 and min(times_s) > 10 * MIN_GAIN * HIT_S)
+
+
+def look_s(known: Counts) -> float:
+    """Return the seconds that a look at all that a dataset reaches may take."""
+    if not known.num_timed:
+        return MIN_LOOK_S
+    epoch_s = known.num_samples * known.timed_us / 1e6 / known.num_timed
+    return min(max(LOOK_FRAC * epoch_s, MIN_LOOK_S), MAX_LOOK_S)
+
+
+def gains(known: Counts) -> bool:
+    """Whether reading a value gains enough over making it."""
+    make_s = known.made_us / 1e6 / known.num_made
+    return make_s > MIN_GAIN * read_s(known.made_nbytes / known.num_made)
+
+
+def read_s(nbytes: float) -> float:
+    return HIT_S + nbytes / READ_NBYTES_PER_S
+
+
+def must_check(num_hits: int) -> bool:
+    """Whether the hit after `num_hits` is to be made again and compared."""
+    every = FIRST_EVERY if num_hits < NUM_FIRST else LATER_EVERY
+    return num_hits % every == every - 1
+
+
+def may_write(spent_s: float, worked_s: float, saved_s: float, num_proven: int) -> bool:
+    """Whether there is time to write one more value. spent_s: on writing; worked_s: on samples;
+    saved_s: by hits; num_proven: values that were made again, as there are from the second epoch on.
+    """
+    if num_proven:
+        return spent_s <= FREE_S + WRITE_FRAC * (worked_s + saved_s)
+    return spent_s <= FREE_S + FIRST_WRITE_FRAC * worked_s
+
+
+def added(counts: Sequence[Counts]) -> Counts:
+    """Add up the rows of one place."""
+    if not counts:
+        return EMPTY
+    sums = Counts(*(sum(column) for column in zip(*counts, strict=True)))
+    drawn = [(each.first_step, each.first_part) for each in counts]
+    step, part = min(drawn)
+    num_samples = max(each.num_samples for each in counts)
+    return sums._replace(first_step=step, first_part=part, num_samples=num_samples)

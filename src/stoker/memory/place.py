@@ -1,0 +1,437 @@
+"""Serves samples of one dataset from the shelf, or makes and keeps them.
+
+    get(index) -> learn (watch/) | find on the shelf and go on from there | make, then compare or keep
+
+Promise: a sample is what the dataset would have made, and so are the generators after it; an error
+is the dataset's own. Nothing of ours ever raises into the script: it costs speed, and is told once.
+Owner: the worker's main thread.
+"""
+
+import functools
+import hashlib
+import os
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from stoker.clock import now_s, wall_ns
+from stoker.fingerprint.fingerprint import Apart, Unwatchable
+from stoker.memory import phases
+from stoker.memory.cut import AnotherCompose, NotCuttable, Reached, Split
+from stoker.memory.phases import Counts, Depth, Phase
+from stoker.memory.prefix import Prefix, with_generators
+from stoker.memory.reach import state_of
+from stoker.memory.store import (
+    Entry,
+    NotStorable,
+    Seat,
+    ShelfAccess,
+    Value,
+    encode,
+    is_alone,
+)
+from stoker.memory.watch import (
+    Finding,
+    Identity,
+    Lesson,
+    Look,
+    Opened,
+    are_same,
+    global_look,
+    identities,
+    is_traced,
+    tell_of_readers,
+)
+
+_COUNT_BYTES_EVERY = 16  # samples made, of those that are watched: it costs 30 us
+_COMPARED = (0, 1, 4, 15)  # samples under watch, at which all that the dataset reaches is compared
+_REFRESH_EVERY = 64  # samples between two looks at what other workers have found
+MAX_MOVES = 2  # of what a prefix reaches, in one worker
+
+
+class Desk:
+    """What the places of one worker share: its seat at the shelf, and the time it has spent there.
+
+    copies: whether samples are the script's to change, and not only copied into a batch.
+    """
+
+    def __init__(self, access: ShelfAccess, is_only_worker: bool) -> None:
+        self.seat = Seat(access.shelf, access.seat)
+        self.loader, self.audit = access.loader, access.audit
+        self.is_only_worker = is_only_worker
+        self.opened = Opened()
+        self.look = global_look()
+        self.copies = True
+        self._num_modules = 0
+        self.worked_s = self.saved_s = self.spent_s = 0.0
+
+    def watch_readers(self) -> bool:
+        """Hear of files that compiled code opens. Returns whether more has been imported since."""
+        num = len(sys.modules)
+        if num == self._num_modules:
+            return False
+        self._num_modules = num
+        tell_of_readers(self.opened.note)
+        return True
+
+    def may_write(self, num_proven: int) -> bool:
+        return phases.may_write(self.spent_s, self.worked_s, self.saved_s, num_proven)
+
+
+class Place:
+    """A dataset whose samples are remembered, in one worker."""
+
+    def __init__(self, desk: Desk, dataset: Any, where: str) -> None:
+        """where: inside torch's wrappers, from the loader's dataset on."""
+        self._desk, self._shelf, self._dataset = desk, desk.seat.shelf, dataset
+        kind = type(dataset)
+        name = f"{kind.__module__}.{kind.__qualname__}{where}"
+        self._key = hashlib.blake2b(desk.loader + name.encode(), digest_size=16).digest()
+        self._row = desk.seat.row_of(self._key, _name_of(dataset))
+        self._counts = Counts() if self._row is None else self._row.read()
+        self._count(num_samples=_length_of(dataset) - self._counts.num_samples)
+        self._split = functools.cache(functools.partial(_split_of, dataset))
+        self._prefix: Prefix | None = None
+        self._depth: Depth | None = None
+        self._look: Look = desk.look  # while it learns
+        self._generators: list[Any] = []
+        self._times_s: list[float] = []  # of this worker's first samples
+        self._num_watched = 0  # samples, by this worker
+        self._profiled_s = 0.0
+        self._num_plain = 0  # samples not yet counted that were neither kept nor compared
+        self._num_proven = 0  # by all workers
+        self._nbytes = 0  # of the last value
+        self._whole: set[tuple[int, int]] = set()  # values that this worker has found undamaged
+        self._phase = Phase.OFF
+        self._refresh()
+
+    def get(self, index: Any) -> Any:
+        """Return the sample of an index. Raises what the dataset raises."""
+        if self._phase is Phase.OFF or (type(index) is not int and type(index) is not str):
+            return self._dataset[index]
+        if is_traced():
+            return self._dataset[index]  # a debugger or coverage sees the function itself
+        way = self._guarded(self._way, index) or self._plain
+        return way(index)
+
+    # -- what is known -----------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        """Take in what the workers have found so far. Raises Unwatchable, NotCuttable."""
+        counts, why = self._shelf.counts_of(self._key)
+        if self._row is None:
+            why = why or "no seat at the shelf is free"
+        phase, why = phases.phase_of(counts, why)
+        self._num_proven = counts.num_proven
+        if phase is Phase.SERVING and self._desk.audit:
+            phase = Phase.PROVING
+        if phase is Phase.OFF:
+            self._leave(why)
+        elif phase in (Phase.PROVING, Phase.SERVING) and phases.depth_of(counts) != self._depth:
+            self._depth = phases.depth_of(counts)
+            self._prefix = Prefix(
+                self._dataset, self._depth, self._split(), self._desk.look, phases.look_s(counts)
+            )
+        self._phase = phase
+
+    def _restate(self) -> None:
+        """Raises Unwatchable."""
+        assert self._prefix is not None
+        self._prefix.restate()
+        if self._prefix.num_moves > MAX_MOVES:
+            self._leave("what its samples depend on changes while they are made")
+
+    def _retreat(self, why: str) -> None:
+        """Remember a step less, for what is to be kept at this one cannot be; at the first one the
+        place is left alone. Raises Unwatchable, NotCuttable."""
+        split, depth = self._split(), self._depth
+        less = None if isinstance(split, str) or depth is None else depth.less(split.num_steps)
+        if less is None:
+            self._leave(why)
+            return
+        self._counts = self._counts._replace(first_step=less.step, first_part=less.part)
+        self._count()
+        self._refresh()
+
+    def _leave(self, why: str) -> None:
+        """Leave the dataset alone from here on, and say why."""
+        self._phase = Phase.OFF
+        if self._row is not None and not self._row.why:
+            self._row.say_why(why)
+
+    def _count(self, **more: int) -> None:
+        if self._row is None:
+            return
+        for name, number in more.items():
+            more[name] = getattr(self._counts, name) + number
+        self._counts = self._counts._replace(**more)
+        self._row.write(self._counts)
+
+    def _guarded(self, ours: Callable[..., Any], *arguments: Any) -> Any:
+        """Call what runs nothing of the script's; if it fails, the place is left alone."""
+        try:
+            return ours(*arguments)
+        except NotStorable as error:
+            self._guarded(self._retreat, f"its value {error}")
+        except (Unwatchable, NotCuttable) as error:
+            self._leave(str(error))
+        except Exception as error:
+            self._leave(f"stoker failed: {type(error).__name__}: {error}")
+        return None
+
+    # -- a sample ----------------------------------------------------------------------------------
+
+    def _way(self, index: Any) -> Callable[[Any], Any]:
+        """Return the function that makes the sample. Raises Unwatchable, and whatever fails."""
+        if self._phase is Phase.TIMING:
+            return self._time
+        if self._phase is Phase.LEARNING:
+            return functools.partial(self._learn, self._lesson())
+        prefix = self._prefix
+        assert prefix is not None
+        if not prefix.is_met:
+            return self._meet
+        key = hashlib.blake2b(prefix.state + repr(index).encode(), digest_size=16).digest()
+        entry = self._shelf.find(key)
+        if entry is None and not self._wants_more():
+            return self._plain
+        if prefix.is_to_restate():
+            self._restate()
+            return self._plain
+        num_hits = self._counts.num_hits
+        if entry is not None and num_hits % _REFRESH_EVERY == 0:
+            self._refresh()
+        if entry is not None and self._phase is Phase.SERVING and not phases.must_check(num_hits):
+            reached = self._read(entry)
+            if reached is not None:
+                return functools.partial(self._serve, entry, reached)
+            entry = None
+        return functools.partial(self._make, key, entry)
+
+    def _plain(self, index: Any) -> Any:
+        """Make a sample that is neither kept nor compared, and count now and then."""
+        began_s = now_s()
+        sample = self._dataset[index]
+        self._desk.worked_s += now_s() - began_s
+        self._num_plain += 1
+        if self._num_plain >= _REFRESH_EVERY:
+            self._count(num_misses=self._num_plain)
+            self._num_plain = 0
+        return sample
+
+    def _serve(self, entry: Entry, reached: Reached, index: Any) -> Any:
+        """Go on from what the shelf holds."""
+        assert self._prefix is not None
+        began_s = now_s()
+        try:
+            sample = self._prefix.go_on(index, reached, is_hit=True)
+        except AnotherCompose:  # nothing of the second half has run
+            return self._meet(index)
+        self._count(num_hits=1, saved_us=entry.made_us)
+        self._desk.worked_s += now_s() - began_s
+        self._desk.saved_s += entry.made_us / 1e6
+        return sample
+
+    def _meet(self, index: Any) -> Any:
+        """Make a sample to see which Compose its prefix calls; from then on that is in its reach."""
+        assert self._prefix is not None
+        reached = self._prefix.meet(index)
+        self._guarded(self._restate)
+        return self._prefix.go_on(index, reached)
+
+    def _make(self, key: bytes, entry: Entry | None, index: Any) -> Any:
+        prefix, opened = self._prefix, self._desk.opened
+        assert prefix is not None
+        self._desk.watch_readers()
+        before, began_ns, began_s = prefix.look(), wall_ns(), now_s()
+        opened.begin(counts_bytes=self._counts.num_misses % _COUNT_BYTES_EVERY == 0)
+        try:
+            reached = prefix.run(index)
+        finally:
+            paths, trace = opened.end()
+        made_s = now_s() - began_s
+        has_drawn = prefix.look() != before
+        if trace and not self._desk.watch_readers():  # else what it has imported may have opened it
+            self._leave(trace)
+        if trace or has_drawn or prefix.took_another():
+            self._count(num_misses=1)
+        else:
+            self._guarded(self._settle, key, entry, index, reached, paths, began_ns, made_s)
+        began_s = now_s()
+        sample = prefix.go_on(index, reached)
+        self._desk.worked_s += made_s + now_s() - began_s
+        return sample
+
+    # -- timing and learning ----------------------------------------------------------------------------------
+
+    def _time(self, index: Any) -> Any:
+        began_s = now_s()
+        sample = self._dataset[index]
+        self._times_s.append(now_s() - began_s)
+        self._desk.worked_s += self._times_s[-1]
+        if phases.are_enough(self._times_s):
+            self._guarded(self._note_times)
+        return sample
+
+    def _note_times(self) -> None:
+        took_us = int(1e6 * statistics.median_low(self._times_s))
+        self._count(num_timed=phases.NUM_TIME, timed_us=phases.NUM_TIME * took_us)
+        self._refresh()
+
+    def _lesson(self) -> Lesson:
+        self._desk.watch_readers()
+        counts, _ = self._shelf.counts_of(self._key)
+        if not self._num_watched:
+            self._whole_state()  # also for the generators that it finds
+        compares = self._num_watched in _COMPARED
+        profiles = (
+            counts.num_learnt < phases.NUM_PROFILED
+            or self._profiled_s < phases.PROFILE_FRAC * self._desk.worked_s
+        )
+        known = Depth(counts.first_step, counts.first_part)
+        state = self._whole_state if compares else None
+        return Lesson(self._look, self._desk.opened, state, known, profiles)
+
+    def _whole_state(self) -> bytes:
+        """Return a fingerprint of all that the dataset reaches, but its generators."""
+        apart = Apart()
+        allowed_s = phases.look_s(self._shelf.counts_of(self._key)[0])
+        state = state_of({"dataset": self._dataset}, apart, allowed_s)
+        if list(map(id, apart.generators)) != list(map(id, self._generators)):
+            self._generators = apart.generators
+            self._look = with_generators(self._desk.look, apart.generators)
+        return state
+
+    def _learn(self, lesson: Lesson, index: Any) -> Any:
+        split, began_s = self._split(), now_s()
+        steps = None if isinstance(split, str) else split
+        sample, finding = lesson.make(self._dataset, index, steps)
+        self._profiled_s += now_s() - began_s
+        self._num_watched += 1
+        self._guarded(self._note, finding)
+        return sample
+
+    def _note(self, finding: Finding) -> None:
+        step, part = min((self._counts.first_step, self._counts.first_part), finding.drew)
+        self._counts = self._counts._replace(first_step=step, first_part=part)
+        self._count(num_learnt=1)
+        if finding.why:
+            self._leave(finding.why)
+        self._refresh()
+
+    # -- the shelf ---------------------------------------------------------------------------------
+
+    def _read(self, entry: Entry) -> Reached | None:
+        """Return what the shelf holds; None if that is damaged, or of files that have changed."""
+        assert self._prefix is not None
+        if not self._is_whole(entry):
+            return None
+        copied = self._desk.copies or not self._prefix.is_whole
+        told, way, values = Value(self._shelf.view(entry)).build(copied)
+        return Reached(way, values) if are_same(told) else None
+
+    def _is_whole(self, entry: Entry) -> bool:
+        """Whether a value is undamaged; in memory each is read for that once by each worker."""
+        if (entry.offset, entry.check) not in self._whole:
+            if not self._shelf.is_whole(entry):
+                return False
+            self._whole.add((entry.offset, entry.check))
+        return True
+
+    def _settle(
+        self,
+        key: bytes,
+        entry: Entry | None,
+        index: Any,
+        reached: Reached,
+        paths: Sequence[str],
+        began_ns: int,
+        made_s: float,
+    ) -> None:
+        """Compare what was made with what the shelf holds of it, or keep it there.
+
+        Raises NotStorable. began_ns: when it began to be made, by the wall clock.
+        """
+        began_s = now_s()
+        told = identities(paths, began_ns)
+        if told is None:
+            self._count(num_misses=1)
+        else:
+            parts = self._encoded(told, reached)
+            if entry is not None and self._is_of(entry, told):
+                self._compare(index, entry, parts)
+            else:
+                self._keep(key, parts, made_s)
+        self._desk.spent_s += now_s() - began_s
+
+    def _encoded(self, told: Sequence[Identity], reached: Reached) -> list[memoryview]:
+        """Raises NotStorable; also if a value that the script may change is not its own."""
+        assert self._prefix is not None
+        values = reached.values
+        if not self._desk.copies and self._prefix.is_whole:
+            return encode((list(told), reached.way, values))
+        if not all(is_alone(values, name) for name in values):
+            raise NotStorable("is held elsewhere too")
+        return encode((list(told), reached.way, values), self._prefix.apart.memory)
+
+    def _is_of(self, entry: Entry, told: Sequence[Identity]) -> bool:
+        """Whether a value on the shelf is of these very files."""
+        if not self._is_whole(entry):
+            return False
+        held, _, _ = Value(self._shelf.view(entry)).build(False)
+        return [tuple(each) for each in held] == list(told)
+
+    def _wants_more(self) -> bool:
+        """Whether one more value is to be kept: there is time to write it, and room for one like
+        the last."""
+        seat = self._desk.seat.number
+        if seat is None or not self._desk.may_write(self._num_proven):
+            return False
+        return not self._nbytes or self._shelf.has_room(seat, self._nbytes)
+
+    def _keep(self, key: bytes, parts: list[memoryview], made_s: float) -> None:
+        self._nbytes = nbytes = sum(part.nbytes for part in parts)
+        made_us = int(made_s * 1e6)
+        self._count(num_misses=1, num_made=1, made_us=made_us, made_nbytes=nbytes)
+        if self._counts.num_made % phases.NUM_TO_WEIGH == 0:
+            self._refresh()
+        seat = self._desk.seat.number
+        if seat is None or made_s < phases.MIN_GAIN * phases.read_s(nbytes):
+            return
+        if self._shelf.has_room(seat, nbytes) and self._shelf.put(seat, key, parts, made_us):
+            self._count(num_stored=1, stored_nbytes=nbytes)
+
+    def _compare(self, index: Any, entry: Entry, parts: list[memoryview]) -> None:
+        if b"".join(parts) != self._shelf.view(entry):
+            self._count(num_differed=1, num_checked=1)
+            self._leave(f"sample {index!r} differed when it was made again")
+            return
+        is_proof = entry.pid != os.getpid() or self._desk.is_only_worker
+        self._count(num_checked=1, num_hits=1, num_proven=int(is_proof))
+        if self._phase is Phase.PROVING:
+            self._refresh()
+
+
+def _split_of(dataset: Any) -> Split | str:
+    """Return the dataset's `__getitem__` to be split, or why it cannot be."""
+    try:
+        return Split(type(dataset).__getitem__)
+    except NotCuttable as error:
+        return str(error)
+
+
+def _name_of(dataset: Any) -> str:
+    """Return file, line and class of the code that makes a sample."""
+    kind = type(dataset)
+    code = getattr(kind.__getitem__, "__code__", None)
+    if code is None:
+        return f"{kind.__module__}.{kind.__qualname__}"
+    return f"{code.co_filename}:{code.co_firstlineno} {kind.__qualname__}"
+
+
+def _length_of(dataset: Any) -> int:
+    try:
+        return len(dataset)
+    except Exception:  # not every dataset has one
+        return 0

@@ -1,0 +1,70 @@
+"""The index of a shelf: where the value of a key lies. Any worker may add to it, without a lock.
+
+A slot of 48 bytes holds a key's digest, where its value lies, what it cost to make, and a checksum of the
+slot: two workers that write to one slot at once leave a slot that nobody believes, and so a miss.
+
+Promise: what `find` returns was added under exactly this key.
+"""
+
+import hashlib
+import struct
+from typing import NamedTuple
+
+KEY_NBYTES = 16
+SLOT_NBYTES = 48
+_BODY = struct.Struct(
+    "<16sQIIII"
+)  # key, offset, nbytes, microseconds, maker's pid, value's checksum
+_CHECK_AT = _BODY.size  # 40: eight bytes of checksum
+_PROBES = 16  # slots that a key may lie in
+_EMPTY = bytes(SLOT_NBYTES)
+assert _CHECK_AT + 8 == SLOT_NBYTES
+
+
+class Entry(NamedTuple):
+    """Where a value lies. made_us: the microseconds that it took to make; pid: of who made it;
+    check: the value's checksum."""
+
+    offset: int
+    nbytes: int
+    made_us: int
+    pid: int
+    check: int
+
+
+class Index:
+    """memory: of num_slots * SLOT_NBYTES bytes, zeros at first; num_slots: a power of two."""
+
+    def __init__(self, memory: memoryview, num_slots: int) -> None:
+        assert num_slots & (num_slots - 1) == 0
+        self._memory = memory
+        self._mask = num_slots - 1
+
+    def find(self, key: bytes) -> Entry | None:
+        memory = self._memory
+        for at in self._slots_of(key):
+            slot = bytes(memory[at : at + SLOT_NBYTES])
+            if slot[:KEY_NBYTES] == key and slot[_CHECK_AT:] == _checksum(slot[:_CHECK_AT]):
+                return Entry(*_BODY.unpack_from(slot)[1:])
+            if slot == _EMPTY:
+                return None
+        return None
+
+    def add(self, key: bytes, entry: Entry) -> bool:
+        """Add a key. Returns False if all its slots are taken by others."""
+        body = _BODY.pack(key, *entry)
+        for at in self._slots_of(key):
+            slot = bytes(self._memory[at : at + SLOT_NBYTES])
+            is_torn = slot[_CHECK_AT:] != _checksum(slot[:_CHECK_AT])
+            if slot[:KEY_NBYTES] == key or is_torn:
+                self._memory[at : at + SLOT_NBYTES] = body + _checksum(body)
+                return True
+        return False
+
+    def _slots_of(self, key: bytes) -> range:
+        first = int.from_bytes(key[:8], "little") & self._mask & ~(_PROBES - 1)
+        return range(first * SLOT_NBYTES, (first + _PROBES) * SLOT_NBYTES, SLOT_NBYTES)
+
+
+def _checksum(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=8).digest()

@@ -1,0 +1,73 @@
+"""Counts and findings about places, in shared memory: a row for each place and seat.
+
+Promise: a row has one writer, the worker in its seat; all others add up the rows of a place. So
+nothing waits for anything, and a writer that is killed leaves what it had counted. A row that is
+read while it is written shows so by its checksum.
+"""
+
+import struct
+import zlib
+
+from stoker.memory.phases import EMPTY, Counts
+
+MAX_PLACES = 64  # that a seat has rows for
+_KEY = struct.Struct("<16s")
+_NUMBERS = struct.Struct("<17q")
+_CHECK = struct.Struct("<q")
+_NUM_TRIES = 3
+_TEXT_NBYTES = 256
+ROW_NBYTES = 704
+_CHECK_AT = _KEY.size + _NUMBERS.size
+_NAME_AT = _CHECK_AT + _CHECK.size
+assert _NAME_AT + 2 * _TEXT_NBYTES <= ROW_NBYTES
+
+
+class Row:
+    """A row of one place. memory: of ROW_NBYTES."""
+
+    def __init__(self, memory: memoryview) -> None:
+        self._memory = memory
+
+    @property
+    def key(self) -> bytes:
+        return bytes(self._memory[: _KEY.size])
+
+    def read(self) -> Counts:
+        """Return the counts; EMPTY if they are torn."""
+        for _ in range(_NUM_TRIES):
+            data = bytes(self._memory[_KEY.size : _NAME_AT])
+            numbers, check = data[: _NUMBERS.size], data[_NUMBERS.size :]
+            if zlib.crc32(numbers) == _CHECK.unpack(check)[0]:
+                return Counts(*_NUMBERS.unpack(numbers))
+        return EMPTY
+
+    def write(self, counts: Counts) -> None:
+        numbers = _NUMBERS.pack(*counts)
+        self._memory[_KEY.size : _NAME_AT] = numbers + _CHECK.pack(zlib.crc32(numbers))
+
+    @property
+    def name(self) -> str:
+        return self._text(_NAME_AT)
+
+    @property
+    def why(self) -> str:
+        """Why the place is left alone; empty if it is not."""
+        return self._text(_NAME_AT + _TEXT_NBYTES)
+
+    def say_why(self, why: str) -> None:
+        self._put(_NAME_AT + _TEXT_NBYTES, why)
+
+    def begin(self, key: bytes, name: str) -> None:
+        """Take an unused row for a place; the key last, for it makes the row one that counts."""
+        self.write(EMPTY)
+        self._put(_NAME_AT, name)
+        self.say_why("")
+        self._memory[: _KEY.size] = key
+
+    def _text(self, at: int) -> str:
+        text = bytes(self._memory[at : at + _TEXT_NBYTES])
+        return text.partition(b"\0")[0].decode(errors="replace")
+
+    def _put(self, at: int, text: str) -> None:
+        data = text.encode(errors="replace")[: _TEXT_NBYTES - 1]
+        self._memory[at : at + _TEXT_NBYTES] = data.ljust(_TEXT_NBYTES, b"\0")

@@ -1,0 +1,216 @@
+"""Values that the workers of one machine share: made once, read by all, in memory without a name.
+
+    tails | rows | index | seat 0 | seat 1 | ...
+
+Each worker that writes has a seat: a range of the mapping that it alone appends to. The mapping is
+sparse; its pages exist once they are touched, and all are gone with the last process that holds it.
+
+Promise: what was not written whole is not found: the index learns of a value when it is there. All
+seats together hold at most the budget, but for what workers write in the same moment.
+Owner: the trainer makes it and hands out the seats; a seat's worker writes to it.
+"""
+
+import ctypes
+import os
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from stoker.memory.phases import Counts, added
+from stoker.memory.store.index import KEY_NBYTES, SLOT_NBYTES, Entry, Index
+from stoker.memory.store.rows import MAX_PLACES, ROW_NBYTES, Row
+from stoker.wire.arena import Arena
+
+NUM_SEATS = 64  # of workers that write at once; one without a seat only reads
+_NUM_SLOTS = 1 << 20  # of the index: 48 MB at most, of which only touched pages exist
+_MAX_NBYTES = 32 << 40  # of address space, of 128 TiB
+_PAGE_NBYTES = 4096
+_ALIGN_NBYTES = 64
+_NUM_UNUSED = 8  # seats in a row: then none behind them is looked at
+_libc = ctypes.CDLL(None)
+# Linux 5.14; before that they are refused, and pages come one by one.
+_MADV_POPULATE_READ, _MADV_POPULATE_WRITE = 22, 23
+_TAIL = struct.Struct("<q")
+_ROWS_AT = _PAGE_NBYTES
+_INDEX_AT = -(-(_ROWS_AT + NUM_SEATS * MAX_PLACES * ROW_NBYTES) // _PAGE_NBYTES) * _PAGE_NBYTES
+_SEATS_AT = _INDEX_AT + _NUM_SLOTS * SLOT_NBYTES
+
+
+class Shelf:
+    """The shared memory, as every process sees it that was forked from the trainer."""
+
+    def __init__(self, budget_nbytes: int) -> None:
+        """Map it. budget_nbytes: of values. Raises OSError where the system refuses."""
+        self.budget_nbytes = budget_nbytes
+        self.span_nbytes = min(
+            -(-max(budget_nbytes, 1) // _PAGE_NBYTES) * _PAGE_NBYTES, _MAX_NBYTES // NUM_SEATS
+        )
+        self._arena = Arena(_SEATS_AT + NUM_SEATS * self.span_nbytes)
+        self._tails = self._arena.view(0, NUM_SEATS * _TAIL.size).cast("q")
+        self._index = Index(self._arena.view(_INDEX_AT, _NUM_SLOTS * SLOT_NBYTES), _NUM_SLOTS)
+        self._taken: set[int] = set()
+        self._owner_pid = os.getpid()
+
+    # -- the trainer's ---------------------------------------------------------------------------
+
+    def take_seats(self, num: int) -> list[int]:
+        """Return as many free seats as there are, at most `num`; the fullest first, so that what
+        was written last goes on where it ended."""
+        free = sorted(set(range(NUM_SEATS)) - self._taken)
+        found = free[:num]
+        self._taken.update(found)
+        return found
+
+    def give_back(self, seats: list[int]) -> None:
+        """Free seats whose workers have ended."""
+        if os.getpid() == self._owner_pid:
+            self._taken.difference_update(seats)
+
+    # -- everybody's -----------------------------------------------------------------------------
+
+    def find(self, key: bytes) -> Entry | None:
+        entry = self._index.find(key)
+        if entry is None or entry.offset + entry.nbytes > NUM_SEATS * self.span_nbytes:
+            return None
+        return entry
+
+    def view(self, entry: Entry) -> memoryview:
+        """View a value, which stays where it is as long as the shelf."""
+        return self._arena.view(_SEATS_AT + entry.offset, entry.nbytes)
+
+    def is_whole(self, entry: Entry) -> bool:
+        """Whether a value's bytes are those that were written."""
+        address = self._arena.address + _SEATS_AT + entry.offset
+        _touch(address, entry.nbytes, _MADV_POPULATE_READ)
+        return _checksum(address, entry.nbytes) == entry.check
+
+    def used_nbytes(self) -> int:
+        return sum(self._tails)
+
+    def places(self) -> dict[bytes, tuple[str, str, Counts]]:
+        """Return name, why it is left alone, and counts of every place, by its key."""
+        found: dict[bytes, list[Row]] = {}
+        for seat in range(NUM_SEATS):
+            for row in self.rows_of(seat):
+                found.setdefault(row.key, []).append(row)
+        return {
+            key: (
+                rows[0].name,
+                next((row.why for row in rows if row.why), ""),
+                added([row.read() for row in rows]),
+            )
+            for key, rows in found.items()
+        }
+
+    def counts_of(self, key: bytes) -> tuple[Counts, str]:
+        """Return what all seats know of one place, and why it is left alone if it is."""
+        rows: list[Row] = []
+        num_unused = 0
+        for seat in range(NUM_SEATS):
+            here = list(self.rows_of(seat))
+            rows += [row for row in here if row.key == key]
+            num_unused = 0 if here else num_unused + 1
+            if num_unused == _NUM_UNUSED:  # the lowest seats are taken first
+                break
+        return added([row.read() for row in rows]), next((row.why for row in rows if row.why), "")
+
+    def rows_of(self, seat: int) -> Iterator[Row]:
+        """Iterate the rows that a seat has begun."""
+        for number in range(MAX_PLACES):
+            row = self.row(seat, number)
+            if row.key == bytes(KEY_NBYTES):
+                return
+            yield row
+
+    def row(self, seat: int, number: int) -> Row:
+        at = _ROWS_AT + (seat * MAX_PLACES + number) * ROW_NBYTES
+        return Row(self._arena.view(at, ROW_NBYTES))
+
+    # -- a seat's worker's -----------------------------------------------------------------------
+
+    def has_room(self, seat: int, nbytes: int) -> bool:
+        if nbytes >= 1 << 32 or not self._tails[seat] >= 0:
+            return False  # more than an entry can tell; damaged
+        tail = self._tails[seat] + nbytes + _ALIGN_NBYTES
+        return tail <= self.span_nbytes and self.used_nbytes() + nbytes <= self.budget_nbytes
+
+    def put(self, seat: int, key: bytes, parts: list[memoryview], made_us: int) -> bool:
+        """Append a value and tell the index. Returns False if the index has no room for its key."""
+        nbytes = sum(part.nbytes for part in parts)
+        start = self._tails[seat]
+        offset = at = seat * self.span_nbytes + start
+        _touch(self._arena.address + _SEATS_AT + at, nbytes, _MADV_POPULATE_WRITE)
+        for part in parts:
+            where = _SEATS_AT + at
+            self._arena.view(where, part.nbytes)[:] = part.cast("B")
+            at += part.nbytes
+        check = _checksum(self._arena.address + _SEATS_AT + offset, nbytes)
+        # Before the index: a worker that dies between the two leaves room unused, and no more.
+        self._tails[seat] = -(-(start + nbytes) // _ALIGN_NBYTES) * _ALIGN_NBYTES
+        entry = Entry(offset, nbytes, min(made_us, (1 << 32) - 1), os.getpid(), check)
+        return self._index.add(key, entry)
+
+
+class Seat:
+    """A worker's own place at the shelf. number: None if it may only read."""
+
+    def __init__(self, shelf: Shelf, number: int | None) -> None:
+        self.shelf = shelf
+        self.number = number
+
+    def row_of(self, key: bytes, name: str) -> Row | None:
+        """Return the seat's row of a place, begun if need be; None if there is none to be had."""
+        if self.number is None:
+            return None
+        num = 0
+        for row in self.shelf.rows_of(self.number):
+            if row.key == key:
+                return row
+            num += 1
+        if num == MAX_PLACES:
+            return None
+        row = self.shelf.row(self.number, num)
+        row.begin(key, name)
+        return row
+
+
+class ShelfAccess(NamedTuple):
+    """What a worker is given. seat: None, it may only read; loader: bytes that tell the loader;
+    audit: keep and compare, never serve."""
+
+    shelf: Shelf
+    seat: int | None
+    loader: bytes
+    audit: bool
+
+
+def make_shelf(budget_nbytes: int) -> Shelf | None:
+    """Return a shelf; None if the system maps no such memory."""
+    try:
+        return Shelf(budget_nbytes)
+    except (OSError, ValueError, OverflowError):
+        return None
+
+
+def _touch(address: int, nbytes: int, advice: int) -> None:
+    """Have the kernel map the pages of a range all at once: half of what single faults take."""
+    start = address // _PAGE_NBYTES * _PAGE_NBYTES
+    length = -(-(address + nbytes - start) // _PAGE_NBYTES) * _PAGE_NBYTES
+    _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), advice)
+
+
+def _checksum(address: int, nbytes: int) -> int:
+    """Add up the words of a value, which also brings it into the caches for whoever reads it next.
+
+    Any single flipped bit changes it. With torch, for it is there, adds 8 GB/s, and adds wrap.
+    """
+    words = nbytes // 8
+    total = 0
+    if words:
+        memory = (ctypes.c_char * (8 * words)).from_address(address)
+        total = int(torch.frombuffer(memory, dtype=torch.int64).sum())
+    tail = ctypes.string_at(address + 8 * words, nbytes - 8 * words)
+    total += int.from_bytes(tail, "little") + nbytes
+    return (total ^ total >> 32) & 0xFFFFFFFF

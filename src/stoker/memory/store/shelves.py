@@ -1,0 +1,74 @@
+"""Hands out this process's shelf of remembered samples to the workers of its loaders.
+
+One shelf a process, made with the first loader that may use it. What is on it lives as long as this
+process or a worker does.
+Owner: the thread that iterates.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple
+
+from stoker.memory.store.shelf import Shelf, ShelfAccess, make_shelf
+
+
+class Wish(NamedTuple):
+    """What a loader wants of the shelf. find_budget: computes its bytes, if there is none yet;
+    loader: bytes that tell the loader, in every epoch; audit: keep samples and compare them, and
+    never serve one."""
+
+    find_budget: Callable[[], int]
+    loader: bytes
+    audit: bool
+
+
+_lock = threading.RLock()  # guards _shelf, and the seats that are taken of it
+_shelf: Shelf | None = None
+_owner_pid = 0
+_is_refused = False
+
+
+def own_shelf() -> Shelf | None:
+    """Return this process's shelf, if it has one."""
+    return _shelf if _owner_pid == os.getpid() else None
+
+
+def _get(find_budget: Callable[[], int]) -> Shelf | None:
+    global _shelf, _owner_pid, _is_refused
+    if _owner_pid != os.getpid():  # a forked child's writes would meet its parent's
+        _shelf, _owner_pid, _is_refused = None, os.getpid(), False
+    if _shelf is None and not _is_refused:
+        _shelf = make_shelf(find_budget())
+        _is_refused = _shelf is None
+    return _shelf
+
+
+class Seats:
+    """The seats of one loader's workers."""
+
+    def __init__(self, wish: Wish | None, slots: Sequence[Hashable]) -> None:
+        self._wish = wish
+        self._shelf: Shelf | None = None
+        self._seat_of: dict[Hashable, int] = {}
+        if wish is not None:
+            with _lock:
+                self._shelf = _get(wish.find_budget)
+                if self._shelf is not None:
+                    seats = self._shelf.take_seats(len(slots))
+                    self._seat_of = dict(zip(slots, seats, strict=False))
+
+    def of(self, slot: Hashable) -> ShelfAccess | None:
+        """Return what a slot's worker is given; its next worker gets the same seat."""
+        if self._shelf is None or self._wish is None:
+            return None
+        return ShelfAccess(
+            self._shelf, self._seat_of.get(slot), self._wish.loader, self._wish.audit
+        )
+
+    def give_back(self) -> None:
+        """Free the seats, once their workers have ended."""
+        if self._shelf is not None:
+            with _lock:
+                self._shelf.give_back(list(self._seat_of.values()))
+            self._seat_of.clear()

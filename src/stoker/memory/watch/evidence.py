@@ -1,0 +1,194 @@
+"""Watches one sample being made, for whatever may make it differ the next time.
+
+A profile function sees every function that is called, by Python and in C, and an audit hook every
+file: a sample takes ten times as long so, and only the first few of a place are watched.
+
+Promise: a use of time, of the system's randomness, of an object's address, of threads, of a
+generator's seed or state, of a file's status or a folder's list, of output and of a compiled
+library that is not known is found, if Python or a compiled function that it calls directly uses it.
+"""
+
+import os
+import random
+import sys
+import threading
+import types
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from stoker.trusted import is_trusted
+
+Tell = Callable[[str], object]
+
+_STATE = {
+    "seed", "manual_seed", "initial_seed", "getstate", "setstate", "get_state", "set_state",
+    "__getstate__", "__setstate__", "spawn", "jumped",
+}  # fmt: skip
+# Functions in C by module and name; "" stands for all of a module's.
+_TELLING_C = {
+    "builtins": {"id", "hash", "input", "print", "breakpoint"},
+    "time": {""},
+    "_thread": {"start_new_thread", "start_new", "start_joinable_thread"},
+    "_warnings": {"warn", "warn_explicit"},
+    "posix": {
+        "urandom", "getrandom", "stat", "lstat", "fstat", "listdir", "scandir", "access", "times",
+        "getpid", "getppid", "gettid", "getloadavg",  "statvfs", "sysconf",
+        "cpu_count", "sched_getaffinity", "getrusage", "write", "read", "lseek", "readlink",
+    },
+    "_random": {""}, "_uuid": {""}, "resource": {""}, "_socket": {""}, "select": {""}, "gc": {""},
+    "_multiprocessing": {""}, "_posixsubprocess": {""}, "_locale": {""},
+    "sys": {"getrefcount", "_getframe", "_current_frames", "getallocatedblocks"},
+}  # fmt: skip
+_METHODS_C = {
+    "datetime": {"now", "utcnow", "today"}, "date": {"today"}, "object": {"__repr__"},
+    "TextIOWrapper": {"write", "writelines"}, "BufferedWriter": {"write"}, "FileIO": {"write"},
+    "Generator": _STATE, "RandomState": _STATE, "Random": _STATE, "SimpleQueue": {"get", "get_nowait"},
+}  # fmt: skip
+# Libraries use them to look things up, as enum, copy and namedtuple do; that decides no value.
+_BY_LIBRARIES = {"calls builtins.id", "calls builtins.hash", "calls sys._getframe"}
+_STATUS, _FILE_STATUS = "status", {"stat", "lstat", "fstat"}
+# Compiled modules whose functions depend on nothing but what they are given, and on the three global
+# generators; those that read files are told of by --cache-trust.
+_KNOWN_C = {
+    "_cffi_backend", "_soundfile", "numpy", "torch", "PIL", "torchvision", "torchaudio", "scipy",
+    "soxr", "zlib", "_imaging",
+}  # fmt: skip
+
+
+def _codes(*functions: Any) -> dict[types.CodeType, str]:
+    found = {}
+    for function in functions:
+        code = getattr(getattr(function, "__func__", function), "__code__", None)
+        if code is not None:
+            found[code] = getattr(function, "__qualname__", str(function))
+    return found
+
+
+_TELLING_PYTHON = _codes(
+    random.seed, random.Random.seed, random.getstate, random.setstate, random.SystemRandom.random,
+    random.SystemRandom.getrandbits, random.Random.__init__, uuid.uuid1, uuid.uuid4,
+    threading.Thread.start,
+)  # fmt: skip
+
+
+def _is_own_and_seeded(name: str, frame: types.FrameType) -> bool:
+    """Whether a generator is seeded that is not the global one, and by something."""
+    if name not in ("Random.__init__", "Random.seed"):
+        return False
+    given = frame.f_locals
+    seed = given.get("x" if name == "Random.__init__" else "a")
+    return seed is not None and given.get("self") is not random._inst
+
+
+def _module_of(frame: types.FrameType) -> str:
+    """Return the module that a frame's code is of; Cython's have no globals, and a relative file."""
+    name = frame.f_globals.get("__name__")
+    return str(name) if name else frame.f_code.co_filename.replace("/", ".")
+
+
+class Evidence:
+    """Hears what happens between `begin` and `end`. tell: called with each use that counts; None:
+    nothing is heard."""
+
+    def __init__(self, tell: Tell | None) -> None:
+        self._hears = tell is not None
+        self._tell = tell or str
+        self._seen: dict[object, str] = {}
+        self.asked: list[tuple[str, ...]] = []  # whose status was asked: one of each tuple
+
+    def begin(self) -> None:
+        if self._hears:
+            sys.setprofile(self._hear)
+
+    def end(self) -> None:
+        if self._hears:
+            sys.setprofile(None)
+
+    def _hear(self, frame: types.FrameType, event: str, argument: Any) -> None:
+        if event == "call":
+            self._hear_python(frame)
+        elif event == "c_call":
+            self._hear_c(argument, frame)
+
+    def _hear_python(self, frame: types.FrameType) -> None:
+        code = frame.f_code
+        name = _TELLING_PYTHON.get(code)
+        if name is not None:
+            if not _is_own_and_seeded(name, frame):
+                self._tell(f"calls {name}")
+        elif code.co_name in ("seed", "manual_seed", "set_rng_state", "get_rng_state"):
+            self._tell(f"calls {code.co_qualname}")
+
+    def _hear_c(self, function: Any, frame: types.FrameType) -> None:
+        owner, module = getattr(function, "__self__", None), getattr(function, "__module__", None)
+        name = function.__name__
+        if owner is None or module:  # a module's function, also one that pybind11 has made
+            kind, module = None, module or ""
+        else:
+            kind = owner if isinstance(owner, type) else type(owner)
+            module = kind.__module__
+        if name == "manual_seed" and owner is not torch.default_generator:
+            return  # the script's own; if others see it too, its position tells
+        if name == "seed" and type(owner) is random.Random and owner is not random._inst:
+            return  # heard of where Python's seed() called it
+        what = self._seen.get((kind, module, name))
+        if what is None:
+            what = self._seen[kind, module, name] = _told_of(kind, module, name)
+        if what == _STATUS:
+            self._hear_status(frame)
+        elif what in _BY_LIBRARIES:
+            if not is_trusted(_module_of(frame)):
+                self._tell(what)
+        elif what:
+            self._tell(what)
+
+    def _hear_status(self, frame: types.FrameType) -> None:
+        """A library that asks for the status of the file that it opens is as good as one that does
+        not; one path among its local names is to be such a file's."""
+        module = _module_of(frame)
+        if module == "posixpath" and frame.f_code.co_name in ("realpath", "_joinrealpath"):
+            return
+        if module.startswith("importlib."):  # the first use of a library
+            return
+        if not is_trusted(module):
+            self._tell("asks for a file's status")
+            return
+        values = (each for each in frame.f_locals.values() if isinstance(each, (str, os.PathLike)))
+        self.asked.append(tuple(os.path.abspath(each) for each in values))  # noqa: PTH100
+
+
+def _told_of(kind: type | None, module: str, name: str) -> str:
+    """Return what a use of a C function means, in words; empty if it is of no interest."""
+    root = module.partition(".")[0]
+    if kind is None:
+        names = _TELLING_C.get(module)
+        if module == "posix" and name in _FILE_STATUS:
+            return _STATUS
+        if names is not None and ("" in names or name in names):
+            return f"calls {module.lstrip('_')}.{name}"
+    else:
+        for base in kind.__mro__:
+            if name in _METHODS_C.get(base.__name__, ()):
+                return f"calls {base.__name__}.{name}"
+    if not root or root in sys.stdlib_module_names or root in _KNOWN_C or is_trusted(root):
+        return ""
+    return f"calls {module}.{name}, compiled code that is not known"
+
+
+def is_traced() -> bool:
+    """Whether a debugger, a profiler or coverage watches this thread."""
+    return sys.gettrace() is not None or sys.getprofile() is not None or _has_tools()
+
+
+def _tools_of(monitoring: Any) -> Callable[[], bool]:
+    """Return a function that tells whether a tool has registered. Source: docs.python.org,
+    sys.monitoring, 3.12: tools have six numbers."""
+    if monitoring is None:
+        return bool
+    return lambda: any(map(monitoring.get_tool, range(6)))
+
+
+_has_tools = _tools_of(getattr(sys, "monitoring", None))

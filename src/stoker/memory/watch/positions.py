@@ -1,0 +1,149 @@
+"""Reads where the random generators stand, to tell whether a computation has drawn from them.
+
+A generator of the Mersenne twister counts the words that it has handed out; its state is computed
+anew every 624. So the count and one word of the state tell whether anything was drawn, and cost
+0.6 us for the three global generators, where their whole states cost 44. Kept normal numbers count
+too: every second torch.randn(()) takes one and leaves the count as it was.
+
+Promise: two looks differ if anything was drawn between them, but for 2**-32. Where a generator's
+memory does not look as expected, whole states are compared.
+Source: ATen/CPUGeneratorImpl.h and core/MT19937RNGEngine.h, torch 2.13; numpy/random/src/mt19937
+and legacy-distributions.h, NumPy 2.5; Modules/_randommodule.c, CPython 3.11 to 3.14.
+"""
+
+import ctypes
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+NUM_WORDS = 624  # of a Mersenne twister
+_STATE_NBYTES = 4 * NUM_WORDS
+_LOOK_NBYTES = 3072  # of a generator's memory, in which the state must lie
+_NUMPY_KIND = "MT19937"
+
+Look = Callable[[], object]
+
+
+def global_look() -> Look:
+    """Return a function that looks at torch's, NumPy's and Python's global generators.
+
+    What it returns is to be compared, and nothing else. NumPy's is left out until it is imported.
+    """
+    looks = [_torchs(torch.default_generator), _pythons(random._inst)]
+    if sys.modules.get("numpy.random") is not None:
+        looks.append(_numpys())
+    if len(looks) == 2:
+        first, second = looks
+        return lambda: (first(), second())
+    first, second, third = looks
+    return lambda: (first(), second(), third())
+
+
+def _torchs(generator: Any) -> Look:
+    """Return the look at a torch generator on the CPU."""
+    start = _state_start()
+    if start is None:
+        return lambda: _whole_state(generator)
+    address = generator._cdata + start
+    # before the state: words left, seeded, next; behind it: the normal numbers that are kept
+    head = _bytes_at(address - 16, 20)
+    tail = _bytes_at(address + _STATE_NBYTES, 32)
+    return lambda: (head.tobytes(), tail.tobytes())
+
+
+def _state_start() -> int | None:
+    """Find where in a torch generator's memory its state begins, with one of our own."""
+    generator: Any = torch.Generator(device="cpu")
+    generator.manual_seed(20261126)
+    torch.rand(1, generator=generator)  # the state is computed at the first draw
+    told = _whole_state(generator)
+    # 8 bytes a word. Source: ATen/CPUGeneratorImpl.cpp, CPUGeneratorImplStateLegacy
+    words = memoryview(told[24 : 24 + 8 * NUM_WORDS]).cast("Q")
+    state = b"".join(word.to_bytes(4, sys.byteorder) for word in words)
+    seen = ctypes.string_at(generator._cdata, _LOOK_NBYTES)
+    start = seen.find(state[: _STATE_NBYTES // 4])
+    if start < 16:
+        return None
+    return start if _follows(generator, start) else None
+
+
+def _follows(generator: Any, start: int) -> bool:
+    """Whether the bytes around the state change with every kind of draw, and only then."""
+    head = _bytes_at(generator._cdata + start - 16, 20)
+    tail = _bytes_at(generator._cdata + start + _STATE_NBYTES, 32)
+    seen = []
+    for shape in ((1,), (1,), (), (), ()):
+        seen.append((head.tobytes(), tail.tobytes()))
+        generator.get_state()
+        if seen[-1] != (head.tobytes(), tail.tobytes()):
+            return False
+        draw = torch.rand if shape else torch.randn
+        draw(shape, generator=generator)
+    return len(set(seen)) == len(seen)
+
+
+def _pythons(generator: random.Random) -> Look:
+    """Return the look at one of Python's generators: its index, a word, and a kept normal number."""
+    start = object.__basicsize__
+    index, words = _bytes_at(id(generator) + start, 4), _bytes_at(id(generator) + start + 4, 4)
+    _, state, _ = random.Random(7).getstate()
+    probe = random.Random(7)
+    seen = memoryview(_bytes_at(id(probe) + start, 4 * (NUM_WORDS + 1)).tobytes()).cast("I")
+    if list(seen) not in ([*state[-1:], *state[:-1]], list(state)):
+        return generator.getstate
+    if list(seen) == list(state):  # the index behind the words
+        index, words = (
+            _bytes_at(id(generator) + start + _STATE_NBYTES, 4),
+            _bytes_at(id(generator) + start, 4),
+        )
+    return lambda: (index.tobytes(), words.tobytes(), generator.gauss_next)  # type: ignore[attr-defined]
+
+
+def _numpys() -> Look:
+    """Return the look at NumPy's global generator; its kind may be replaced by set_bit_generator."""
+    numpy: Any = sys.modules["numpy"]
+    legacy = numpy.random.mtrand._rand
+    bits = legacy._bit_generator
+    if type(bits).__name__ != _NUMPY_KIND:
+        return lambda: repr(legacy.get_state(legacy=False))
+    address = bits.ctypes.state_address
+    words, count = _bytes_at(address, 4), _bytes_at(address + _STATE_NBYTES, 4)
+    kept = _kept_normal(legacy)
+    if bits.state["state"]["pos"] != int.from_bytes(count.tobytes(), sys.byteorder) or kept is None:
+        return lambda: repr(legacy.get_state(legacy=False))
+    return lambda: (
+        words.tobytes(),
+        count.tobytes(),
+        kept.tobytes(),
+        numpy.random.mtrand._rand is legacy,
+    )
+
+
+def _kept_normal(legacy: Any) -> memoryview | None:
+    """Return the view of has_gauss and gauss of NumPy's global generator; None if not found."""
+    numpy: Any = sys.modules["numpy"]
+    own = numpy.random.RandomState(numpy.random.MT19937(5))
+    nbytes = type(own).__basicsize__
+    own.standard_normal()
+    gauss = own.get_state(legacy=False)["gauss"]
+    packed = ctypes.string_at(id(own), nbytes)
+    start = packed.find(bytes(ctypes.c_double(gauss)))
+    if start < 8 or int.from_bytes(packed[start - 8 : start - 4], sys.byteorder) != 1:
+        return None
+    own.standard_normal()
+    if ctypes.string_at(id(own) + start - 8, 4) != bytes(4):
+        return None
+    return _bytes_at(id(legacy) + start - 8, 16)
+
+
+def _whole_state(generator: Any) -> bytes:
+    state = generator.get_state()
+    return ctypes.string_at(state.data_ptr(), state.nbytes)
+
+
+def _bytes_at(address: int, nbytes: int) -> memoryview:
+    """View memory of a generator, which must outlive the view."""
+    return memoryview((ctypes.c_char * nbytes).from_address(address)).cast("B")

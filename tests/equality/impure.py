@@ -1,0 +1,597 @@
+"""Datasets whose samples depend on more than their index, each in its own way, and some that seem to.
+
+Beside each stands what is to become of it: KEPT, or the words in which it is left alone. Those of
+VOLATILE give other samples in every run under torch too: of them only that they are left alone can
+be tested. Not a test module: pytest rewrites those, and what is rewritten cannot be split.
+"""
+
+import functools
+import multiprocessing
+import os
+import random
+import threading
+import time
+import uuid
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+NUM = 48
+KEPT = "kept"
+
+
+def work(number):
+    """About half a millisecond that depends on a number alone."""
+    total = 0
+    for k in range(6000):
+        total = (total * 31 + number + k) % 1000003
+    return total
+
+
+def numbers(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+class Base(Dataset):
+    def __init__(self, folder):
+        self.folder = str(folder)
+        self.paths = [str(folder / f"{k}.txt") for k in range(NUM)]
+
+    def __len__(self):
+        return NUM
+
+
+class Pure(Base):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        return numbers(i, work(i))
+
+
+class OfAFile(Base):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        text = Path(self.paths[i]).read_text()
+        return numbers(i, work(len(text)))
+
+
+class ThenRandom(Base):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        value = work(i)
+        return numbers(i, value + random.random(), np.random.rand(), torch.rand(()).item())
+
+
+class Scaled(Base):
+    becomes = KEPT
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.scale = 1.0
+
+    def __getitem__(self, i):
+        value = work(i) * self.scale
+        return numbers(i, value, random.random())
+
+
+class RandomFirst(Base):
+    becomes = "at its very first step"
+
+    def __getitem__(self, i):
+        return numbers(random.random() + work(i))
+
+
+class InALoop(Base):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        value = work(i)
+        for _ in range(3):
+            value += random.random()
+        return numbers(value)
+
+
+class NumpyGauss(Base):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        value = work(i)
+        return numbers(value, np.random.randn())
+
+
+class TorchGauss(Base):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        value = work(i)
+        return numbers(value, float(torch.randn(())))
+
+
+class Seldom(Base):
+    """Draws for some indices only, and those come late."""
+
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        value = work(i)
+        return numbers(value, random.random() if i % 7 == 3 else 0)
+
+
+class Counter(Base):
+    becomes = "changes something"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.count = 0
+
+    def __getitem__(self, i):
+        self.count += 1
+        return numbers(i, work(i) + self.count)
+
+
+CALLS = [0]
+SHARED = multiprocessing.Value("d", 1.0)
+
+
+class GlobalCounter(Base):
+    becomes = "changes something"
+
+    def __getitem__(self, i):
+        CALLS[0] += 1
+        return numbers(i, work(i) + CALLS[0])
+
+
+class LastSample(Base):
+    becomes = "changes something"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.last = 0
+
+    def __getitem__(self, i):
+        before, self.last = self.last, i
+        return numbers(i, work(i) + before)
+
+
+class WritesOnly(Base):
+    """Nothing reads what it writes, but the collate function or the script may."""
+
+    becomes = "changes something"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.seen = []
+
+    def __getitem__(self, i):
+        self.seen.append(i)
+        return numbers(i, work(i))
+
+
+class OwnCache(Base):
+    becomes = "changes something"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.kept = {}
+
+    def __getitem__(self, i):
+        if i not in self.kept:
+            self.kept[i] = numbers(i, work(i))
+        return self.kept[i]
+
+
+class Time(Base):
+    becomes = "calls time.time"
+
+    def __getitem__(self, i):
+        return numbers(work(i), time.time())
+
+
+class Monotonic(Base):
+    becomes = "calls time.perf_counter"
+
+    def __getitem__(self, i):
+        return numbers(work(i), time.perf_counter())
+
+
+class Urandom(Base):
+    becomes = "calls posix.urandom"
+
+    def __getitem__(self, i):
+        return numbers(work(i), int.from_bytes(os.urandom(4), "big"))
+
+
+class FreshGenerator(Base):
+    becomes = "getrandbits"
+
+    def __getitem__(self, i):
+        return numbers(work(i), np.random.default_rng().random())
+
+
+class FreshRandom(Base):
+    becomes = "Random.__init__"
+
+    def __getitem__(self, i):
+        return numbers(work(i), random.Random().random())
+
+
+class FreshTorch(Base):
+    becomes = "seed"
+
+    def __getitem__(self, i):
+        generator = torch.Generator()
+        generator.seed()
+        return numbers(work(i), torch.rand((), generator=generator).item())
+
+
+class Uuid(Base):
+    becomes = "calls"
+
+    def __getitem__(self, i):
+        return numbers(work(i), uuid.uuid4().int % 1000)
+
+
+class Pid(Base):
+    becomes = "calls posix.getpid"
+
+    def __getitem__(self, i):
+        return numbers(work(i), os.getpid())
+
+
+class Address(Base):
+    becomes = "calls builtins.id"
+
+    def __getitem__(self, i):
+        return numbers(work(i), id(object()))
+
+
+class SeededByIndex(Base):
+    """A generator that depends on the index alone is as good as none."""
+
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        return numbers(work(i), np.random.default_rng(i).random(), random.Random(i).random())
+
+
+class Reseeds(Base):
+    becomes = "seed"
+
+    def __getitem__(self, i):
+        random.seed(i)
+        return numbers(work(i), random.random())
+
+
+class OwnGenerator(Base):
+    becomes = KEPT
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.rng = np.random.default_rng(5)
+
+    def __getitem__(self, i):
+        value = work(i)
+        return numbers(value, self.rng.random())
+
+
+class OwnTorchGenerator(Base):
+    becomes = KEPT
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.rng = torch.Generator().manual_seed(5)
+
+    def __getitem__(self, i):
+        value = work(i)
+        return numbers(value, torch.rand((), generator=self.rng).item())
+
+
+class SharedValue(Base):
+    becomes = "shared memory"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.value = SHARED
+
+    def __getitem__(self, i):
+        return numbers(i, work(i) * self.value.value)
+
+
+class SharedTensor(Base):
+    becomes = "other processes may change"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.value = torch.ones(3).share_memory_()
+
+    def __getitem__(self, i):
+        return numbers(i, work(i) * self.value[0].item())
+
+
+class Listing(Base):
+    becomes = "listdir"
+
+    def __getitem__(self, i):
+        return numbers(i, work(i) + len(os.listdir(self.folder)))
+
+
+class Status(Base):
+    becomes = "file's status"
+
+    def __getitem__(self, i):
+        return numbers(i, work(i) + os.stat(self.folder).st_size)
+
+
+class Writes(Base):
+    becomes = "write"
+
+    def __getitem__(self, i):
+        Path(self.folder, f"out{i}").write_text("seen")
+        return numbers(i, work(i))
+
+
+class Prints(Base):
+    becomes = "calls builtins.print"
+
+    def __getitem__(self, i):
+        print(end="")
+        return numbers(i, work(i))
+
+
+class Threads(Base):
+    becomes = "calls Thread.start"
+
+    def __getitem__(self, i):
+        found = []
+        thread = threading.Thread(target=lambda: found.append(work(i)))
+        thread.start()
+        thread.join()
+        return numbers(i, *found)
+
+
+class ReadsEnvironment(Base):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        return numbers(i, work(i) + float(os.environ.get("STOKER_TEST_SCALE", "1")))
+
+
+class AliasOfTheDataset(Base):
+    """Gives out an array of its own, to be changed in place by the second half."""
+
+    becomes = "shares memory"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.arrays = np.arange(NUM * 4.0).reshape(NUM, 4)
+
+    def __getitem__(self, i):
+        values = self.arrays[i]
+        number = work(i)
+        shift = random.random()
+        return torch.from_numpy(values + number + shift)
+
+
+class ListOfTheDataset(Base):
+    becomes = "held elsewhere"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.lists = [[float(k)] for k in range(NUM)]
+
+    def __getitem__(self, i):
+        values = self.lists[i]
+        number = work(i)
+        shift = random.random()
+        return numbers(values[0], number, shift)
+
+
+class ChangedInPlace(Base):
+    """The second half changes what the first gave it."""
+
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        values = np.full(5, float(work(i)))
+        values[random.randrange(5)] += 1
+        values += 1
+        return torch.from_numpy(values)
+
+
+class TwoNamesOfOne(Base):
+    becomes = KEPT  # up to where it has one name
+
+    def __getitem__(self, i):
+        values = np.full(5, float(work(i)))
+        same = values
+        values[0] = random.random()
+        return torch.from_numpy(same + values)
+
+
+class MutatedArgument(Base):
+    becomes = "changes something"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.options = {"times": 0}
+
+    def bump(self, options):
+        options["times"] += 1
+        return options["times"]
+
+    def __getitem__(self, i):
+        return numbers(i, work(i) + self.bump(self.options))
+
+
+class SecondHalfMoves(Base):
+    """What the first half reads is changed by the second."""
+
+    becomes = "changes while"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.scale = 1.0
+
+    def __getitem__(self, i):
+        value = work(i) * self.scale
+        self.scale = random.random()
+        return numbers(i, value)
+
+
+class SetOrder(Base):
+    """Of strings, whose order is another in every run, and one within a run."""
+
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        order = "".join({"a", "b", "c", str(i)})
+        return numbers(i, work(len(order)))
+
+
+class Cached(Base):
+    becomes = "changes something"
+
+    @staticmethod
+    @functools.lru_cache
+    def made(i):
+        return work(i)
+
+    def __getitem__(self, i):
+        return numbers(i, self.made(i) + work(i))
+
+
+class OpenFile(Base):
+    becomes = "cannot be looked into"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.file = open(self.paths[0])
+
+    def __del__(self):
+        self.file.close()
+
+    def __getitem__(self, i):
+        self.file.seek(0)
+        return numbers(i, work(i) + len(self.file.read(i)))
+
+
+class Slots:
+    """Not torch's Dataset, without a __dict__."""
+
+    __slots__ = ("folder",)
+    becomes = KEPT
+
+    def __init__(self, folder):
+        self.folder = str(folder)
+
+    def __len__(self):
+        return NUM
+
+    def __getitem__(self, i):
+        return numbers(i, work(i))
+
+
+class OddValue(Base):
+    """Nothing but what cannot be kept comes before the draw."""
+
+    becomes = "is a tests.equality.impure.Point"
+
+    def __getitem__(self, i):
+        point = made_point(i)
+        return numbers(point.x, random.random())
+
+
+class OddValueLate(Base):
+    """What cannot be kept stands between what is dear and the draw."""
+
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        value = work(i)
+        point = Point(i, value)
+        parts = (part for part in (1, 2))
+        shift = random.random()
+        return numbers(point.x, shift, *parts)
+
+
+class OddSample(Base):
+    """Draws nothing, and what it returns cannot be kept; what it is made of can."""
+
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        value = work(i)
+        return Point(i, value)
+
+
+class Point:
+    def __init__(self, i, x):
+        self.i, self.x = i, x
+
+
+def made_point(i):
+    return Point(i, work(i))
+
+
+def as_numbers(points):
+    """Collate points."""
+    return numbers(*(point.x for point in points))
+
+
+class Fails(Base):
+    """Every eleventh sample is not there: the error is the same in every epoch."""
+
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        if i % 11 == 10:
+            return numbers(-1, -1)
+        return numbers(i, work(i))
+
+
+class FailsLate(Base):
+    """Fails behind its first draw, in a function that another line calls."""
+
+    becomes = KEPT
+
+    def check(self, i):
+        if i % 11 == 10:
+            raise LookupError(f"no sample {i}")
+        return i
+
+    def __getitem__(self, i):
+        value = work(i)
+        shift = random.random()
+        return numbers(value, self.check(i) + shift)
+
+
+class TooCheap(Base):
+    becomes = "as quickly made"
+
+    def __getitem__(self, i):
+        return numbers(i, i)
+
+
+VOLATILE = {
+    Time,
+    Monotonic,
+    Urandom,
+    FreshGenerator,
+    FreshRandom,
+    FreshTorch,
+    Uuid,
+    Pid,
+    Address,
+    OpenFile,
+}
+RAISES = {FailsLate}
+COLLATED = {OddSample}
+ALL = [
+    kind
+    for kind in globals().values()
+    if isinstance(kind, type) and "becomes" in vars(kind) and kind not in RAISES
+]

@@ -1,0 +1,250 @@
+"""Samples that are remembered: four epochs, plain and with the memory on, off and auditing, by hash.
+
+Datasets that must not be remembered are left alone, and say why (impure.py).
+"""
+
+import os
+import random
+import signal
+import sys
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from stoker.config import Settings
+from stoker.memory.store import shelf as shelf_module
+from stoker.memory.store import shelves
+from tests.equality import impure
+from tests.equality.sides import both, installed, play
+
+EPOCHS = 4
+ON, AUDIT = Settings(quiet=True, cache="auto"), Settings(quiet=True, cache="audit")
+
+
+@pytest.fixture(autouse=True)
+def fresh_shelf(monkeypatch):
+    """Each test begins with a shelf of its own."""
+    monkeypatch.setattr(shelves, "_shelf", None)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for k in range(impure.NUM):
+        (tmp_path / f"{k}.txt").write_text("x" * (k + 1))
+    return tmp_path
+
+
+def loader_of(kind, folder, **options):
+    if kind in impure.COLLATED:
+        options["collate_fn"] = impure.as_numbers
+    return lambda workers: DataLoader(
+        kind(folder), batch_size=4, shuffle=True, num_workers=workers, **options
+    )
+
+
+def epochs(loader, num=EPOCHS):
+    for _ in range(num):
+        yield from loader
+
+
+def place_of(kind):
+    """What the shelf knows of a dataset: why it is left alone, and the counts."""
+    found = [
+        (why, counts)
+        for name, why, counts in shelves.own_shelf().places().values()
+        if name.endswith(f" {kind.__qualname__}")
+    ]
+    assert len(found) == 1, found
+    return found[0]
+
+
+@pytest.mark.parametrize("kind", impure.ALL, ids=lambda kind: kind.__name__)
+def test_a_dataset_is_remembered_or_left_alone_and_its_batches_are_torchs(kind, folder):
+    if kind in impure.VOLATILE:
+        with installed(ON):
+            play(loader_of(kind, folder), epochs, 2)
+    else:
+        both(loader_of(kind, folder), epochs, settings=ON)
+    why, counts = place_of(kind)
+    if kind.becomes == impure.KEPT:
+        assert why == ""
+        assert counts.num_hits > impure.NUM
+    else:
+        assert kind.becomes in why
+        assert counts.num_hits == counts.num_proven  # none was served
+    assert counts.num_differed == 0
+
+
+KEPT = [kind for kind in impure.ALL if kind.becomes == impure.KEPT]
+
+
+@pytest.mark.parametrize("kind", KEPT, ids=lambda kind: kind.__name__)
+def test_an_audit_makes_every_sample_again(kind, folder):
+    both(loader_of(kind, folder), epochs, settings=AUDIT)
+    why, counts = place_of(kind)
+    assert why == ""
+    assert counts.num_hits == counts.num_checked > impure.NUM
+    assert counts.num_differed == 0
+
+
+def test_off_has_no_shelf(folder):
+    both(loader_of(impure.Pure, folder), epochs, settings=Settings(quiet=True, cache="off"))
+    assert shelves.own_shelf() is None
+
+
+def test_a_full_shelf_serves_what_it_holds(folder):
+    settings = Settings(quiet=True, cache="auto", cache_memory=20 * 256)
+    both(loader_of(impure.Pure, folder), epochs, settings=settings)
+    _, counts = place_of(impure.Pure)
+    assert 0 < counts.num_stored < impure.NUM
+    assert counts.num_hits > counts.num_stored
+    assert shelves.own_shelf().used_nbytes() <= 20 * 256
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_living_workers_remember_too(workers, folder):
+    make = loader_of(impure.ThenRandom, folder, persistent_workers=True)
+    both(make, lambda loader: epochs(loader, 6), workers=workers, settings=ON)
+    why, counts = place_of(impure.ThenRandom)
+    assert why == ""
+    assert counts.num_hits > impure.NUM
+
+
+def test_a_file_that_is_rewritten_is_read_again(folder):
+    def run(loader):
+        for epoch in range(5):
+            for k in range(epoch, impure.NUM, 7):
+                (folder / f"{k}.txt").write_text("y" * (k + 2 * epoch))
+            yield from loader
+
+    def fresh(loader):
+        for k in range(impure.NUM):
+            (folder / f"{k}.txt").write_text("x" * (k + 1))
+        yield from run(loader)
+
+    both(loader_of(impure.OfAFile, folder), fresh, settings=ON)
+    assert place_of(impure.OfAFile)[1].num_hits > impure.NUM
+
+
+def test_an_attribute_that_the_script_changes_between_epochs_is_another_state(folder):
+    def run(loader):
+        for epoch in range(6):
+            loader.dataset.scale = 1.0 + epoch % 2
+            yield from loader
+
+    both(loader_of(impure.Scaled, folder), run, settings=ON)
+    assert place_of(impure.Scaled)[1].num_hits > impure.NUM
+
+
+def test_an_environment_variable_that_the_script_changes_is_another_state(folder, monkeypatch):
+    def run(loader):
+        for epoch in range(6):
+            monkeypatch.setenv("STOKER_TEST_SCALE", str(1 + epoch % 2))
+            yield from loader
+
+    both(loader_of(impure.ReadsEnvironment, folder), run, settings=ON)
+    assert place_of(impure.ReadsEnvironment)[1].num_hits > impure.NUM
+
+
+def test_a_collate_function_may_change_its_samples(folder):
+    def collate(samples):
+        for sample in samples:
+            sample += 1
+        return torch.stack(samples)
+
+    both(loader_of(impure.Pure, folder, collate_fn=collate), epochs, settings=ON)
+    assert place_of(impure.Pure)[1].num_hits > impure.NUM
+
+
+def test_subsets_and_concatenations_share_what_they_hold(folder):
+    def make(workers):
+        whole = impure.Pure(folder)
+        parts = torch.utils.data.Subset(whole, range(0, 40, 2)), impure.OwnGenerator(folder)
+        return DataLoader(
+            torch.utils.data.ConcatDataset(parts), batch_size=4, shuffle=True, num_workers=workers
+        )
+
+    both(make, lambda loader: epochs(loader, 6), settings=ON)
+    assert place_of(impure.Pure)[1].num_hits > 20
+    assert place_of(impure.OwnGenerator)[1].num_hits > impure.NUM
+
+
+# -- what may happen to the shelf, and who may watch -------------------------------------------------
+
+
+def damage(shelf, rng):
+    """Write noise over the index, the values and the rows; not over what a worker alone uses."""
+    memory = shelf._arena.view(0, shelf._arena.nbytes)
+    used = [*range(4096, shelf_module._SEATS_AT, 64)]
+    for seat, tail in enumerate(shelf._tails):
+        start = shelf_module._SEATS_AT + seat * shelf.span_nbytes
+        used += range(start, start + tail, 64)
+    used = [at for at in used if any(memory[at : at + 64])]
+    for at in rng.sample(used, len(used) // 3):
+        memory[at + rng.randrange(64)] ^= rng.randrange(1, 256)
+
+
+@pytest.mark.parametrize("kind", [impure.Pure, impure.ThenRandom, impure.OfAFile])
+def test_a_shelf_that_is_damaged_between_epochs_changes_no_batch(kind, folder, monkeypatch):
+    rng = random.Random(3)
+    index_nbytes = shelf_module._SEATS_AT - shelf_module._INDEX_AT
+    monkeypatch.setattr(shelf_module, "_NUM_SLOTS", 1 << 12)
+    small_nbytes = (1 << 12) * index_nbytes // (1 << 20)
+    monkeypatch.setattr(shelf_module, "_SEATS_AT", shelf_module._INDEX_AT + small_nbytes)
+
+    def run(loader):
+        for _ in range(8):
+            yield from loader
+            shelf = shelves.own_shelf()
+            if shelf is not None:
+                damage(shelf, rng)
+
+    both(loader_of(kind, folder), run, settings=ON)
+
+
+def test_workers_that_are_killed_while_they_write_change_no_batch(folder):
+    def run(loader):
+        for epoch in range(6):
+            iterator = iter(loader)
+            for number, batch in enumerate(iterator):
+                if number == epoch:
+                    os.kill(iterator._workers[epoch % 2].pid, signal.SIGKILL)
+                yield batch
+
+    make = loader_of(impure.ThenRandom, folder)
+    both(make, run, plain_run=lambda loader: epochs(loader, 6), settings=ON)
+    assert place_of(impure.ThenRandom)[1].num_hits > impure.NUM
+
+
+def trace(worker_id):
+    sys.settrace(lambda *_: None)
+
+
+def test_a_dataset_that_is_traced_runs_itself(folder):
+    both(loader_of(impure.Pure, folder, worker_init_fn=trace), epochs, settings=ON)
+    assert place_of(impure.Pure)[1].num_timed == 0
+
+
+def test_a_traceback_shows_the_datasets_lines_and_nothing_of_ours(folder):
+    def told(error):
+        lines = str(error).splitlines()
+        frames = [k for k, line in enumerate(lines) if impure.__file__ in line]
+        assert not [line for line in lines if "stoker/memory" in line]
+        return [lines[0], *(line for k in frames for line in lines[k : k + 2])]
+
+    def run(loader):
+        for _ in range(6):
+            iterator = iter(loader)
+            for _ in range(len(loader) + 1):
+                try:
+                    yield next(iterator)
+                except StopIteration:
+                    yield "end"
+                except LookupError as error:
+                    yield told(error)
+            iterator._shutdown_workers()
+
+    plain, _ = both(loader_of(impure.FailsLate, folder), run, settings=ON)
+    assert len(set(plain.digests)) > 12
+    assert place_of(impure.FailsLate)[1].num_hits > impure.NUM

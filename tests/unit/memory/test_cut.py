@@ -1,0 +1,96 @@
+"""Splitting: at each step of each form, prefix and second half give what the function gives."""
+
+import random
+import traceback
+
+import pytest
+
+from stoker.memory.cut import NotCuttable, Split
+from tests.unit.memory import functions
+
+
+def outcome(call):
+    """What a call returns or raises, and where the generator stands after it."""
+    random.seed(1)
+    try:
+        value = call()
+        if isinstance(value, tuple) and callable(value[-1]):
+            value = (*value[:-1], value[-1]())
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [(f.filename, f.lineno, f.name) for f in frames if f.filename == functions.__file__]
+        value = (type(error), str(error), lines)
+    return value, random.random()
+
+
+def in_halves(halves, dataset, index):
+    reached = halves.prefix(dataset, index)
+    return halves.go_on(reached.way, dataset, index, dict(reached.values))
+
+
+def stepped(split, dataset, index):
+    steps = split.stepper(lambda callee: callee)(dataset, index)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        return done.value
+
+
+@pytest.mark.parametrize("kind", functions.FORMS, ids=lambda kind: kind.__name__)
+def test_both_halves_give_what_the_function_gives_at_every_step(kind):
+    dataset = kind()
+    split = Split(kind.__getitem__)
+    assert split.num_steps > 1
+    for index in range(len(dataset)):
+        expected = outcome(lambda: dataset[index])  # noqa: B023
+        assert outcome(lambda: stepped(split, dataset, index)) == expected  # noqa: B023
+        for step in range(split.num_steps):
+            halves = split.at(step)
+            found = outcome(lambda: in_halves(halves, dataset, index))  # noqa: B023
+            assert found == expected, f"step {step}"
+
+
+def test_a_step_is_known_by_its_line():
+    split = Split(functions.OneLine.__getitem__)
+    assert len(set(split.lines)) == 1
+    assert split.num_steps == 5  # an item, load, transform, another item, return
+
+
+def test_a_step_that_does_not_exist_is_refused():
+    with pytest.raises(NotCuttable, match="no step 5"):
+        Split(functions.OneLine.__getitem__).at(5)
+
+
+def test_only_what_is_read_later_is_live():
+    halves = Split(functions.OneLine.__getitem__).at(2)
+    assert halves.live == [["@1", "i", "self"]]
+    assert halves.prefix(functions.OneLine(), 2).values == {"@1": 8}  # dataset and index are given
+
+
+@pytest.mark.parametrize("kind", functions.LEFT, ids=lambda kind: kind.__name__)
+def test_what_a_split_would_change_is_left_alone(kind):
+    with pytest.raises(NotCuttable, match=functions.LEFT[kind]):
+        Split(kind.__getitem__)
+
+
+def test_a_source_that_was_changed_is_left_alone(tmp_path):
+    file = tmp_path / "edited.py"
+    file.write_text("def __getitem__(self, i):\n    return i + 1\n")
+    space = {}
+    exec(compile(file.read_text(), str(file), "exec"), space)
+    file.write_text("def __getitem__(self, i):\n    return i + 2\n")
+    with pytest.raises(NotCuttable, match="changed"):
+        Split(space["__getitem__"])
+
+
+def test_a_source_that_is_gone_is_left_alone():
+    space = {}
+    exec(compile("def f(self, i): return i", "<nowhere>", "exec"), space)
+    with pytest.raises(NotCuttable, match="not there"):
+        Split(space["f"])
+
+
+def test_c_functions_are_left_alone():
+    with pytest.raises(NotCuttable):
+        Split(list.__getitem__)

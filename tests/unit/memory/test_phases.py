@@ -1,0 +1,103 @@
+"""What becomes of a place: pure decisions from counts."""
+
+import pytest
+
+from stoker.memory.phases import (
+    FREE_S,
+    NOWHERE,
+    NUM_LEARN,
+    NUM_PROVE,
+    NUM_TIME,
+    NUM_TO_WEIGH,
+    Counts,
+    Depth,
+    Phase,
+    are_enough,
+    depth_of,
+    look_s,
+    may_write,
+    must_check,
+    phase_of,
+)
+
+LEARNT = Counts(
+    num_timed=NUM_TIME,
+    timed_us=NUM_TIME * 3000,
+    num_learnt=NUM_LEARN,
+    first_step=3,
+    first_part=NOWHERE,
+)
+
+
+def test_a_place_is_timed_learns_proves_and_serves():
+    assert phase_of(LEARNT._replace(num_timed=NUM_TIME - 1), "") == (Phase.TIMING, "")
+    assert phase_of(LEARNT._replace(num_learnt=NUM_LEARN - 1), "") == (Phase.LEARNING, "")
+    assert phase_of(LEARNT, "") == (Phase.PROVING, "")
+    assert phase_of(LEARNT._replace(num_proven=NUM_PROVE - 1), "") == (Phase.PROVING, "")
+    assert phase_of(LEARNT._replace(num_proven=NUM_PROVE), "") == (Phase.SERVING, "")
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"num_differed": 1, "num_proven": 99}, "differed"),
+        ({"first_step": 0}, "very first step"),
+        ({"first_step": 0, "first_part": 0}, "very first step"),
+        ({"timed_us": NUM_TIME * 30}, "as quickly made"),
+        ({"num_samples": 100, "num_stored": 300, "num_hits": 5}, "from epoch to epoch"),
+        ({"num_made": NUM_TO_WEIGH, "made_us": NUM_TO_WEIGH * 10}, "as quickly made"),
+    ],
+)
+def test_a_place_is_left_alone_and_says_why(changed, why):
+    phase, told = phase_of(LEARNT._replace(**changed), "")
+    assert phase is Phase.OFF
+    assert why in told
+
+
+def test_what_a_worker_has_found_turns_a_place_off():
+    assert phase_of(LEARNT, "prints") == (Phase.OFF, "prints")
+
+
+def test_a_value_that_is_dear_to_make_is_kept():
+    dear = LEARNT._replace(num_made=NUM_TO_WEIGH, made_us=NUM_TO_WEIGH * 3000)
+    assert phase_of(dear, "")[0] is Phase.PROVING
+    large = dear._replace(made_nbytes=NUM_TO_WEIGH * 20_000_000)
+    assert phase_of(large, "")[0] is Phase.OFF
+
+
+@pytest.mark.parametrize(
+    ("step", "part", "depth"),
+    [
+        (NOWHERE, NOWHERE, Depth(NOWHERE, NOWHERE)),
+        (3, NOWHERE, Depth(3, NOWHERE)),
+        (3, 0, Depth(3, NOWHERE)),
+        (3, 2, Depth(3, 2)),
+    ],
+)
+def test_a_sample_is_remembered_up_to_its_first_draw(step, part, depth):
+    assert depth_of(LEARNT._replace(first_step=step, first_part=part)) == depth
+
+
+def test_audits_grow_rarer():
+    assert sum(map(must_check, range(4096))) == 64
+    assert sum(map(must_check, range(4096, 4096 + 10240))) == 10
+
+
+def test_writing_takes_a_small_share_until_it_has_proved_worth_it():
+    for num_proven, frac in ((0, 0.025), (1, 0.15)):
+        assert may_write(FREE_S + 10 * frac - 0.001, 10.0, 0.0, num_proven)
+        assert not may_write(FREE_S + 10 * frac + 0.001, 10.0, 0.0, num_proven)
+
+
+@pytest.mark.parametrize(
+    ("num_samples", "allowed_s"), [(0, 0.03), (1000, 0.03), (50_000, 0.3), (10**7, 2.0)]
+)
+def test_a_look_at_a_dataset_takes_a_small_share_of_an_epoch(num_samples, allowed_s):
+    assert look_s(LEARNT._replace(num_samples=num_samples)) == pytest.approx(allowed_s)
+
+
+def test_dear_samples_are_timed_twice_and_cheap_ones_more_often():
+    assert not are_enough([0.5])
+    assert are_enough([0.5, 0.1])
+    assert not are_enough([0.5, 0.0001])
+    assert are_enough([0.5, *[0.0001] * (NUM_TIME - 1)])

@@ -1,0 +1,147 @@
+"""The shelf: what was written whole is found, by other processes too; anything else is a miss."""
+
+import os
+import signal
+
+import pytest
+
+from stoker.memory.phases import EMPTY, NOWHERE
+from stoker.memory.store import Seat, encode, make_shelf
+from stoker.memory.store.index import SLOT_NBYTES, Entry, Index
+from stoker.memory.store.rows import MAX_PLACES
+
+KEY = b"k" * 16
+
+
+@pytest.fixture
+def shelf():
+    return make_shelf(1 << 20)
+
+
+def put(shelf, seat, key, value):
+    return shelf.put(seat, key, encode(value), 5)
+
+
+def bytes_of(shelf, key):
+    entry = shelf.find(key)
+    return None if entry is None else bytes(shelf.view(entry))
+
+
+def in_a_child(work):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_what_a_child_has_put_is_found_by_its_parent_and_its_sister(shelf):
+    in_a_child(lambda: put(shelf, 0, KEY, "value"))
+    assert bytes_of(shelf, KEY) == b"".join(encode("value"))
+    in_a_child(lambda: put(shelf, 1, b"2" * 16, bytes_of(shelf, KEY)))
+    assert bytes_of(shelf, b"2" * 16) == b"".join(encode(b"".join(encode("value"))))
+    entry = shelf.find(KEY)
+    assert shelf.is_whole(entry)
+    assert entry.made_us == 5
+    assert entry.pid != os.getpid()
+
+
+def test_a_writer_that_is_killed_leaves_nothing_half(shelf, monkeypatch):
+    def work():
+        monkeypatch.setattr(
+            type(shelf._index), "add", lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        )
+        put(shelf, 0, KEY, "lost")
+
+    assert in_a_child(work) == -signal.SIGKILL
+    assert shelf.find(KEY) is None
+    in_a_child(lambda: put(shelf, 0, KEY, "again"))
+    assert bytes_of(shelf, KEY) == b"".join(encode("again"))
+
+
+def test_a_flipped_bit_is_told(shelf):
+    put(shelf, 0, KEY, "x" * 1000)
+    entry = shelf.find(KEY)
+    for at in (0, 7, 500, entry.nbytes - 1):
+        for bit in range(8):
+            shelf.view(entry)[at] ^= 1 << bit
+            assert not shelf.is_whole(entry)
+            shelf.view(entry)[at] ^= 1 << bit
+    assert shelf.is_whole(entry)
+
+
+def test_the_budget_is_kept(shelf):
+    num = 0
+    while shelf.has_room(num % 4, 5000):
+        assert put(shelf, num % 4, num.to_bytes(16, "little"), b"x" * 4800)
+        num += 1
+    assert 180 < num <= 220
+    assert shelf.used_nbytes() <= shelf.budget_nbytes
+
+
+def test_seats_are_taken_once(shelf):
+    first, second = shelf.take_seats(3), shelf.take_seats(2)
+    assert not set(first) & set(second)
+    shelf.give_back(first)
+    assert shelf.take_seats(3) == first
+    assert len(shelf.take_seats(1000)) == 64 - 5
+
+
+def test_rows_of_a_place_are_added_up(shelf):
+    for number in (0, 1):
+        row = Seat(shelf, number).row_of(KEY, "place.py:3 Photos")
+        row.write(EMPTY._replace(num_hits=5 + number, first_step=7 - number))
+    assert Seat(shelf, 0).row_of(KEY, "again").read().num_hits == 5
+    name, why, counts = shelf.places()[KEY]
+    assert (name, why, counts.num_hits) == ("place.py:3 Photos", "", 11)
+    assert (counts.first_step, counts.first_part) == (6, NOWHERE)
+    Seat(shelf, 1).row_of(KEY, "").say_why("prints")
+    assert shelf.counts_of(KEY)[1] == "prints"
+
+
+def test_a_seat_has_rows_for_so_many_places(shelf):
+    seat = Seat(shelf, 0)
+    for number in range(MAX_PLACES):
+        assert seat.row_of(number.to_bytes(16, "big").replace(b"\0", b"x"), "name") is not None
+    assert seat.row_of(b"one more than it", "name") is None
+    assert Seat(shelf, None).row_of(KEY, "name") is None
+
+
+# -- the index ---------------------------------------------------------------------------------------
+
+ENTRY = Entry(64, 100, 7, 1234, 99)
+
+
+@pytest.fixture
+def memory():
+    return memoryview(bytearray(64 * SLOT_NBYTES))
+
+
+def test_an_index_finds_what_was_added(memory):
+    index = Index(memory, 64)
+    assert index.find(KEY) is None
+    assert index.add(KEY, ENTRY)
+    assert Index(memory, 64).find(KEY) == ENTRY
+    assert index.add(KEY, ENTRY._replace(offset=128))
+    assert index.find(KEY).offset == 128
+
+
+def test_a_torn_slot_is_a_miss_and_is_used_again(memory):
+    index = Index(memory, 64)
+    index.add(KEY, ENTRY)
+    at = bytes(memory).find(KEY)
+    for byte in range(SLOT_NBYTES):
+        memory[at + byte] ^= 1
+        assert index.find(KEY) is None
+        memory[at + byte] ^= 1
+    memory[at + 20] ^= 1
+    index.add(KEY, ENTRY)
+    assert index.find(KEY) == ENTRY
+
+
+def test_a_full_neighbourhood_takes_no_more(memory):
+    index = Index(memory, 64)
+    added = [index.add(bytes(8) + number.to_bytes(8, "little"), ENTRY) for number in range(20)]
+    assert added == [True] * 16 + [False] * 4
