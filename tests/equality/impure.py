@@ -17,6 +17,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch.utils.data import Dataset
+from torchvision import transforms
+from torchvision.transforms import v2
 
 NUM = 48
 KEPT = "kept"
@@ -109,6 +111,66 @@ class TorchGauss(Base):
     def __getitem__(self, i):
         value = work(i)
         return numbers(value, float(torch.randn(())))
+
+
+class Add:
+    def __init__(self, number):
+        self.number = number
+
+    def __call__(self, value):
+        return value + work(self.number)
+
+
+class AddRandom(Add):
+    """Writes to itself, as random transforms of MONAI and Albumentations do."""
+
+    def __call__(self, value):
+        self.number = random.random()
+        return value + self.number
+
+
+class HeadOfACompose(Base):
+    becomes = KEPT
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.transform = transforms.Compose([Add(1), Add(2), AddRandom(3), Add(4)])
+
+    def __getitem__(self, i):
+        return self.transform(torch.tensor([float(work(i))])), i
+
+
+class HeadInABranch(HeadOfACompose):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        value = torch.tensor([float(work(i))])
+        if self.transform is not None:
+            value = self.transform(value)
+        return value, i
+
+
+class HeadOfASequential(Base):
+    becomes = KEPT
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.transform = torch.nn.Sequential(torch.nn.Softplus(), torch.nn.Dropout())
+
+    def __getitem__(self, i):
+        return self.transform(torch.tensor([float(work(i))])), i
+
+
+class HeadOfASecondCompose(Base):
+    becomes = KEPT
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.first = v2.Compose([Add(1), Add(2)])
+        self.second = v2.Compose([Add(3), AddRandom(4)])
+
+    def __getitem__(self, i):
+        return self.second(self.first(torch.tensor([float(work(i))])))
 
 
 class Seldom(Base):

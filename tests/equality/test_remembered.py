@@ -137,6 +137,20 @@ def test_an_attribute_that_the_script_changes_between_epochs_is_another_state(fo
     assert place_of(impure.Scaled)[1].num_hits > impure.NUM
 
 
+def test_a_compose_that_the_script_changes_between_epochs_is_another_state(folder):
+    def run(loader):
+        for epoch in range(8):
+            added = [impure.Add(5 + epoch % 2), impure.AddRandom(1)]
+            if epoch < 4:
+                loader.dataset.transform.transforms[:] = added
+            else:
+                loader.dataset.transform = impure.transforms.Compose(added)
+            yield from loader
+
+    both(loader_of(impure.HeadInABranch, folder), run, settings=ON)
+    assert place_of(impure.HeadInABranch)[1].num_hits > impure.NUM
+
+
 def test_an_environment_variable_that_the_script_changes_is_another_state(folder, monkeypatch):
     def run(loader):
         for epoch in range(6):

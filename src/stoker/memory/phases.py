@@ -23,7 +23,7 @@ HIT_S, READ_NBYTES_PER_S = 20e-6, 6e9
 NUM_TO_WEIGH = 16  # values made before the gain is judged
 # Of a worker's time may be spent on writing: before anything has proved worth it, and then. A page
 # that is touched for the first time costs as much as 6 us of computing for each KB of a sample.
-FIRST_WRITE_FRAC, WRITE_FRAC = 0.025, 0.15
+FIRST_WRITE_FRAC, WRITE_FRAC = 0.01, 0.15
 FREE_S = 0.01  # in any case
 # A look at all that a dataset reaches may take this share of what all its samples take; there are a
 # dozen in each worker while it learns, and one in each epoch then.

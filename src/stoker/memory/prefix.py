@@ -79,16 +79,21 @@ class Prefix:
 
     def meet(self, index: Any) -> Reached:
         """Run it to see which Compose it calls; the state is known after the next `restate`."""
-        if self._head is not None:
-            self._head.forget()
+        self._forget_head()
         return self.run(index)
 
     def took_another(self) -> bool:
         """Whether the last run called another Compose than the one that is part of the state."""
         if self._head is None or not self._head.has_changed:
             return False
-        self._head.forget()
+        self._forget_head()
         return True
+
+    def _forget_head(self) -> None:
+        """Meet the Compose anew: it is part of the state."""
+        if self._head is not None:
+            self._head.forget()
+            self.state = b""
 
     # -- state -------------------------------------------------------------------------------------
 
@@ -97,8 +102,9 @@ class Prefix:
 
     def restate(self) -> None:
         """Compute the state anew. Raises Unwatchable."""
-        if self._head is not None and self._has_moved():
-            self._head.forget()
+        if self._head is not None and self.state and self._has_moved():
+            self.num_moves += 1
+            self._forget_head()
         if not self.is_met:
             return  # the Compose is part of it
         began_s = now_s()

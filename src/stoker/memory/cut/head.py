@@ -31,6 +31,7 @@ class Head:
 
     def forget(self) -> None:
         self.callee, self.transforms = None, []
+        self.has_changed = False
 
     def now(self) -> list[Any]:
         """Return the first transforms as they are now."""
