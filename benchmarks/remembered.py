@@ -26,18 +26,20 @@ def dataset_of(case: str) -> tuple[Dataset, int]:
     if case.startswith("mel"):
         from remembered_sounds import Sounds
 
-        return Sounds(sorted(media.sounds().glob("*.wav")), augment=case == "mel"), 16
+        files = sorted(media.sounds().glob("*.wav")) * 8
+        return Sounds(files, augment=case == "mel"), 16
     if case == "volumes":
         from remembered_scans import Volumes
 
-        return Volumes(sorted(media.volumes().glob("*.nii.gz"))), 2
+        return Volumes(sorted(media.volumes().glob("*.nii.gz")) * 3), 2
     if case == "scans":
         from remembered_scans import Scans
 
-        return Scans(sorted(each for each in media.scans().iterdir() if each.is_dir())), 2
+        folders = sorted(each for each in media.scans().iterdir() if each.is_dir())
+        return Scans(folders * 8), 2
     from remembered_videos import Videos
 
-    return Videos(sorted(media.videos().glob("*.mp4"))), 2
+    return Videos(sorted(media.videos().glob("*.mp4")) * 2), 2
 
 
 def main() -> None:

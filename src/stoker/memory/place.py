@@ -47,6 +47,7 @@ from stoker.memory.watch import (
 _COUNT_BYTES_EVERY = 16  # samples made, of those that are watched: it costs 30 us
 _COMPARED = (0, 1, 4, 15)  # samples under watch, at which all that the dataset reaches is compared
 _REFRESH_EVERY = 64  # samples between two looks at what other workers have found
+_PIECE_NBYTES = 1 << 18
 MAX_MOVES = 2  # of what a prefix reaches, in one worker
 
 
@@ -135,6 +136,13 @@ class Place:
             )
         self._phase = phase
 
+    def _has_restated(self) -> bool:
+        """Compute the state anew; returns whether it is another one. Raises Unwatchable."""
+        assert self._prefix is not None
+        before = self._prefix.state
+        self._restate()
+        return self._phase is Phase.OFF or self._prefix.state != before
+
     def _restate(self) -> None:
         """Raises Unwatchable."""
         assert self._prefix is not None
@@ -196,8 +204,7 @@ class Place:
         entry = self._shelf.find(key)
         if entry is None and not self._wants_more():
             return self._plain
-        if prefix.is_to_restate():
-            self._restate()
+        if prefix.is_to_restate() and self._has_restated():
             return self._plain
         num_hits = self._counts.num_hits
         if entry is not None and num_hits % _REFRESH_EVERY == 0:
@@ -403,7 +410,7 @@ class Place:
             self._count(num_stored=1, stored_nbytes=nbytes)
 
     def _compare(self, index: Any, entry: Entry, parts: list[memoryview]) -> None:
-        if b"".join(parts) != self._shelf.view(entry):
+        if not _are_equal(parts, self._shelf.view(entry)):
             self._count(num_differed=1, num_checked=1)
             self._leave(f"sample {index!r} differed when it was made again")
             return
@@ -411,6 +418,19 @@ class Place:
         self._count(num_checked=1, num_hits=1, num_proven=int(is_proof))
         if self._phase is Phase.PROVING:
             self._refresh()
+
+
+def _are_equal(parts: Sequence[memoryview], held: memoryview) -> bool:
+    """Compare in pieces that fit the caches: a memoryview compares number by number."""
+    at = 0
+    for part in parts:
+        flat = part.cast("B")
+        for start in range(0, flat.nbytes, _PIECE_NBYTES):
+            piece = flat[start : start + _PIECE_NBYTES].tobytes()
+            if piece != held[at : at + len(piece)].tobytes():
+                return False
+            at += len(piece)
+    return at == held.nbytes
 
 
 def _split_of(dataset: Any) -> Split | str:

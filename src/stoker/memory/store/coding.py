@@ -197,7 +197,12 @@ class Value:
         flat = torch.frombuffer(memory, dtype=dtype)
         if copied:
             flat = flat.clone()
-        return flat.as_strided(shape, strides)
+        if flat.shape == shape:
+            return flat
+        # Not a view of `flat`: it is to be as the tensor was, without a base.
+        return torch.empty(0, dtype=dtype, device="cpu").set_(
+            flat.untyped_storage(), 0, shape, strides
+        )
 
     def _tuple(self, described: tuple[Any, ...], copied: bool) -> tuple[Any, ...]:
         return tuple([self._built(each, copied) for each in described[1]])

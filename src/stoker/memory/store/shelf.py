@@ -30,8 +30,7 @@ _PAGE_NBYTES = 4096
 _ALIGN_NBYTES = 64
 _NUM_UNUSED = 8  # seats in a row: then none behind them is looked at
 _libc = ctypes.CDLL(None)
-# Linux 5.14; before that they are refused, and pages come one by one.
-_MADV_POPULATE_READ, _MADV_POPULATE_WRITE = 22, 23
+_MADV_POPULATE_WRITE = 23  # Linux 5.14; before that it is refused, and pages come one by one
 _TAIL = struct.Struct("<q")
 _ROWS_AT = _PAGE_NBYTES
 _INDEX_AT = -(-(_ROWS_AT + NUM_SEATS * MAX_PLACES * ROW_NBYTES) // _PAGE_NBYTES) * _PAGE_NBYTES
@@ -83,7 +82,6 @@ class Shelf:
     def is_whole(self, entry: Entry) -> bool:
         """Whether a value's bytes are those that were written."""
         address = self._arena.address + _SEATS_AT + entry.offset
-        _touch(address, entry.nbytes, _MADV_POPULATE_READ)
         return _checksum(address, entry.nbytes) == entry.check
 
     def used_nbytes(self) -> int:
@@ -141,7 +139,7 @@ class Shelf:
         nbytes = sum(part.nbytes for part in parts)
         start = self._tails[seat]
         offset = at = seat * self.span_nbytes + start
-        _touch(self._arena.address + _SEATS_AT + at, nbytes, _MADV_POPULATE_WRITE)
+        _touch(self._arena.address + _SEATS_AT + at, nbytes)
         for part in parts:
             where = _SEATS_AT + at
             self._arena.view(where, part.nbytes)[:] = part.cast("B")
@@ -194,11 +192,11 @@ def make_shelf(budget_nbytes: int) -> Shelf | None:
         return None
 
 
-def _touch(address: int, nbytes: int, advice: int) -> None:
-    """Have the kernel map the pages of a range all at once: half of what single faults take."""
+def _touch(address: int, nbytes: int) -> None:
+    """Have the kernel make the pages of a range all at once: half of what single faults take."""
     start = address // _PAGE_NBYTES * _PAGE_NBYTES
     length = -(-(address + nbytes - start) // _PAGE_NBYTES) * _PAGE_NBYTES
-    _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), advice)
+    _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), _MADV_POPULATE_WRITE)
 
 
 def _checksum(address: int, nbytes: int) -> int:
