@@ -17,8 +17,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch.utils.data import Dataset
-from torchvision import transforms
-from torchvision.transforms import v2
 
 NUM = 48
 KEPT = "kept"
@@ -134,6 +132,8 @@ class HeadOfACompose(Base):
 
     def __init__(self, folder):
         super().__init__(folder)
+        from torchvision import transforms  # not above: it imports Triton, whose tests set it up
+
         self.transform = transforms.Compose([Add(1), Add(2), AddRandom(3), Add(4)])
 
     def __getitem__(self, i):
@@ -166,6 +166,8 @@ class HeadOfASecondCompose(Base):
 
     def __init__(self, folder):
         super().__init__(folder)
+        from torchvision.transforms import v2
+
         self.first = v2.Compose([Add(1), Add(2)])
         self.second = v2.Compose([Add(3), AddRandom(4)])
 

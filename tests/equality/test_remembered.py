@@ -144,7 +144,7 @@ def test_a_compose_that_the_script_changes_between_epochs_is_another_state(folde
             if epoch < 4:
                 loader.dataset.transform.transforms[:] = added
             else:
-                loader.dataset.transform = impure.transforms.Compose(added)
+                loader.dataset.transform = type(loader.dataset.transform)(added)
             yield from loader
 
     both(loader_of(impure.HeadInABranch, folder), run, settings=ON)
