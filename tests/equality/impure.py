@@ -85,6 +85,14 @@ class RandomFirst(Base):
         return numbers(random.random() + work(i))
 
 
+class OneLine(Base):
+    becomes = KEPT
+    note = ""
+
+    def __getitem__(self, i):
+        return work(work(i) % 100 + len(str(self.note))) + random.random()
+
+
 class InALoop(Base):
     becomes = KEPT
 

@@ -205,8 +205,7 @@ def generator(walker: Walker, value: Any, path: str) -> None:
         if walker.apart is not None:
             walker.apart.generators.append(value)
             return
-        state = value.getstate() if isinstance(value, random.Random) else state_of(value)
-        walker.walk(state, f"{path} state")
+        walker.walk(state_of(value), f"{path} state")
 
 
 def _global_generators() -> list[object]:
@@ -218,6 +217,9 @@ def _global_generators() -> list[object]:
 
 
 def state_of(generator: Any) -> object:
+    """Return the state of a generator of Python's, torch's or NumPy's."""
+    if isinstance(generator, random.Random):
+        return generator.getstate()
     if isinstance(generator, torch.Generator):
         state = generator.get_state()
         return ctypes.string_at(state.data_ptr(), state.nbytes)

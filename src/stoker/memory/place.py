@@ -99,13 +99,13 @@ class Place:
         self._generators: list[Any] = []
         self._times_s: list[float] = []  # of this worker's first samples
         self._num_watched = 0  # samples, by this worker
-        self._profiled_s = 0.0
+        self._watched_s = 0.0
         self._num_plain = 0  # samples not yet counted that were neither kept nor compared
         self._num_proven = 0  # by all workers
         self._nbytes = 0  # of the last value
         self._whole: set[tuple[int, int]] = set()  # values that this worker has found undamaged
         self._phase = Phase.OFF
-        self._refresh()
+        self._guarded(self._refresh)
 
     def get(self, index: Any) -> Any:
         """Return the sample of an index. Raises what the dataset raises."""
@@ -130,10 +130,11 @@ class Place:
         if phase is Phase.OFF:
             self._leave(why)
         elif phase in (Phase.PROVING, Phase.SERVING) and phases.depth_of(counts) != self._depth:
-            self._depth = phases.depth_of(counts)
+            depth = phases.depth_of(counts)
             self._prefix = Prefix(
-                self._dataset, self._depth, self._split(), self._desk.look, phases.look_s(counts)
+                self._dataset, depth, self._split(), self._desk.look, phases.look_s(counts)
             )
+            self._depth = depth
         self._phase = phase
 
     def _has_restated(self) -> bool:
@@ -209,6 +210,8 @@ class Place:
         num_hits = self._counts.num_hits
         if entry is not None and num_hits % _REFRESH_EVERY == 0:
             self._refresh()
+            if self._prefix is not prefix or self._phase is Phase.OFF:
+                return self._plain  # the key and the entry are of another depth
         if entry is not None and self._phase is Phase.SERVING and not phases.must_check(num_hits):
             reached = self._read(entry)
             if reached is not None:
@@ -270,7 +273,7 @@ class Place:
         self._desk.worked_s += made_s + now_s() - began_s
         return sample
 
-    # -- timing and learning ----------------------------------------------------------------------------------
+    # -- timing and learning -----------------------------------------------------------------------
 
     def _time(self, index: Any) -> Any:
         began_s = now_s()
@@ -294,7 +297,7 @@ class Place:
         compares = self._num_watched in _COMPARED
         profiles = (
             counts.num_learnt < phases.NUM_PROFILED
-            or self._profiled_s < phases.PROFILE_FRAC * self._desk.worked_s
+            or self._watched_s < phases.PROFILE_FRAC * self._desk.worked_s
         )
         known = Depth(counts.first_step, counts.first_part)
         state = self._whole_state if compares else None
@@ -314,7 +317,7 @@ class Place:
         split, began_s = self._split(), now_s()
         steps = None if isinstance(split, str) else split
         sample, finding = lesson.make(self._dataset, index, steps)
-        self._profiled_s += now_s() - began_s
+        self._watched_s += now_s() - began_s
         self._num_watched += 1
         self._guarded(self._note, finding)
         return sample

@@ -10,7 +10,7 @@ from operator import is_
 from typing import Any
 
 from stoker.clock import now_s
-from stoker.fingerprint.data import state_of as generator_state
+from stoker.fingerprint import data
 from stoker.fingerprint.fingerprint import Apart
 from stoker.memory.cut import RETURNED, Halves, Head, NotCuttable, Reached, Split
 from stoker.memory.phases import NOWHERE, Depth
@@ -136,9 +136,4 @@ def with_generators(first: Look, generators: Sequence[Any]) -> Look:
     if not generators:
         return first
     kept = tuple(generators)
-    return lambda: (first(), repr([_state(each) for each in kept]))
-
-
-def _state(generator: Any) -> object:
-    getstate = getattr(generator, "getstate", None)
-    return getstate() if getstate is not None else generator_state(generator)
+    return lambda: (first(), repr(list(map(data.state_of, kept))))

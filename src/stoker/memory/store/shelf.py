@@ -55,8 +55,8 @@ class Shelf:
     # -- the trainer's ---------------------------------------------------------------------------
 
     def take_seats(self, num: int) -> list[int]:
-        """Return as many free seats as there are, at most `num`; the fullest first, so that what
-        was written last goes on where it ended."""
+        """Return as many free seats as there are, at most `num`; the lowest first, so
+        that each epoch's workers go on where the last one's ended, and few seats are looked at."""
         free = sorted(set(range(NUM_SEATS)) - self._taken)
         found = free[:num]
         self._taken.update(found)

@@ -51,7 +51,7 @@ _METHODS_C = {
 _BY_LIBRARIES = {"calls builtins.id", "calls builtins.hash", "calls sys._getframe"}
 _STATUS, _FILE_STATUS = "status", {"stat", "lstat", "fstat"}
 # Compiled modules whose functions depend on nothing but what they are given, and on the three global
-# generators; those that read files are told of by --cache-trust.
+# generators; readers.py hears of the files that they read.
 _KNOWN_C = {
     "_cffi_backend", "_soundfile", "numpy", "torch", "PIL", "torchvision", "torchaudio", "scipy",
     "soxr", "zlib", "_imaging",

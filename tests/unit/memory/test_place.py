@@ -1,0 +1,69 @@
+"""A place in one process: what it serves is what the dataset makes, whatever others find meanwhile."""
+
+import random
+
+import pytest
+from torch.utils.data import default_collate
+
+from stoker.memory.phases import EMPTY, Phase
+from stoker.memory.stand_in import Memory
+from stoker.memory.store import Seat, ShelfAccess, make_shelf
+from tests.equality import impure
+
+
+@pytest.fixture
+def shelf():
+    return make_shelf(1 << 24)
+
+
+def place_in(shelf, dataset, seat=0):
+    memory = Memory(ShelfAccess(shelf, seat, b"loader", False), is_only_worker=True)
+    return memory.around(dataset, default_collate)._get.__self__
+
+
+def seeded(call, index):
+    random.seed(index)
+    return call(index), random.random()
+
+
+@pytest.fixture
+def served(shelf, tmp_path):
+    """A dataset whose place serves, and which has been seen to equal it."""
+    dataset = impure.OneLine(tmp_path)
+    place = place_in(shelf, dataset)
+    while place._phase is not Phase.SERVING:
+        for index in range(impure.NUM):
+            assert seeded(place.get, index) == seeded(dataset.__getitem__, index)
+    return dataset, place
+
+
+def test_a_depth_that_another_worker_changes_between_two_samples_changes_none(shelf, served):
+    dataset, place = served
+    other = Seat(shelf, 1).row_of(place._key, "")
+    other.write(EMPTY._replace(first_step=place._depth.step - 1, first_part=0))
+    before = place._depth
+    for index in list(range(impure.NUM)) * 5:
+        assert seeded(place.get, index) == seeded(dataset.__getitem__, index)
+    assert place._depth != before
+    assert place._phase is Phase.SERVING
+    again = place_in(shelf, dataset, seat=2)  # finds what was kept since
+    for index in range(impure.NUM):
+        assert seeded(again.get, index) == seeded(dataset.__getitem__, index)
+
+
+def test_a_place_that_another_worker_turns_off_serves_no_more(shelf, served):
+    _, place = served
+    Seat(shelf, 1).row_of(place._key, "").say_why("sample 3 differed when it was made again")
+    for index in list(range(impure.NUM)) * 3:
+        place.get(index)
+    assert place._phase is Phase.OFF
+
+
+def test_what_can_no_longer_be_watched_is_told_by_the_next_worker(shelf, served, tmp_path):
+    dataset, place = served
+    dataset.note = (tmp_path / "open").open("w")
+    with dataset.note:
+        again = place_in(shelf, dataset, seat=2)
+        assert seeded(again.get, 1) == seeded(dataset.__getitem__, 1)
+    assert again._phase is Phase.OFF
+    assert "cannot be looked into" in shelf.counts_of(place._key)[1]
