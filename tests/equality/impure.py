@@ -93,6 +93,18 @@ class OneLine(Base):
         return work(work(i) % 100 + len(str(self.note))) + random.random()
 
 
+class ImportsLate(Base):
+    """Each worker's first sample imports what nobody has, and so reads files of its own."""
+
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        import modulefinder
+
+        value = work(i) + len(modulefinder.__name__)
+        return numbers(i, value + random.random())
+
+
 class InALoop(Base):
     becomes = KEPT
 

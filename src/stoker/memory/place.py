@@ -262,9 +262,10 @@ class Place:
             paths, trace = opened.end()
         made_s = now_s() - began_s
         has_drawn = prefix.look() != before
-        if trace and not self._desk.watch_readers():  # else what it has imported may have opened it
+        if trace:
             self._leave(trace)
-        if trace or has_drawn or prefix.took_another():
+        has_imported = self._desk.watch_readers()  # then a file may have been opened unseen
+        if trace or has_drawn or has_imported or prefix.took_another():
             self._count(num_misses=1)
         else:
             self._guarded(self._settle, key, entry, index, reached, paths, began_ns, made_s)

@@ -5,6 +5,7 @@ attribute of the dataset itself is seen before the next sample, one further insi
 Owner: the worker's main thread.
 """
 
+import pickle
 from collections.abc import Sequence
 from operator import is_
 from typing import Any
@@ -132,8 +133,9 @@ class Prefix:
 
 
 def with_generators(first: Look, generators: Sequence[Any]) -> Look:
-    """Return a look at the global generators and at others, of these at their whole states."""
+    """Return a look at the global generators and at others, of these at their whole states: pickled,
+    for what an array prints is the script's to set."""
     if not generators:
         return first
     kept = tuple(generators)
-    return lambda: (first(), repr(list(map(data.state_of, kept))))
+    return lambda: (first(), pickle.dumps(list(map(data.state_of, kept))))

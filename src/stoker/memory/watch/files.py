@@ -30,6 +30,7 @@ class Opened:
     def __init__(self) -> None:
         self._paths: list[str] | None = None
         self._trace = ""
+        self._num_modules = 0
         self._counters: int | None = None  # /proc/self/io
         self._read_nbytes: int | None = None
         sys.addaudithook(self._hear)
@@ -37,6 +38,7 @@ class Opened:
     def begin(self, counts_bytes: bool = True) -> None:
         """counts_bytes: whether to look for files that compiled code opens unseen."""
         self._paths, self._trace = [], ""
+        self._num_modules = len(sys.modules)
         self._read_nbytes = self._num_read() if counts_bytes else None
 
     def note(self, path: object) -> None:
@@ -48,7 +50,8 @@ class Opened:
         """Return the files that were opened since `begin`, each once, and a trace that was left
         outside or a folder that was listed, in words; empty if there is none."""
         found, self._paths = list(dict.fromkeys(self._paths or [])), None
-        if self._trace or self._read_nbytes is None:
+        has_imported = len(sys.modules) != self._num_modules  # and read what it has imported
+        if self._trace or self._read_nbytes is None or has_imported:
             return found, self._trace
         nbytes = self._num_read() - self._read_nbytes
         explained_nbytes = 2 * sum(_size_of(path) for path in found) + _UNEXPLAINED_NBYTES

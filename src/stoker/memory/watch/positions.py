@@ -12,6 +12,7 @@ and legacy-distributions.h, NumPy 2.5; Modules/_randommodule.c, CPython 3.11 to 
 """
 
 import ctypes
+import pickle
 import random
 import sys
 from collections.abc import Callable
@@ -108,12 +109,12 @@ def _numpys() -> Look:
     legacy = numpy.random.mtrand._rand
     bits = legacy._bit_generator
     if type(bits).__name__ != _NUMPY_KIND:
-        return lambda: repr(legacy.get_state(legacy=False))
+        return lambda: pickle.dumps(legacy.get_state(legacy=False))
     address = bits.ctypes.state_address
     words, count = _bytes_at(address, 4), _bytes_at(address + _STATE_NBYTES, 4)
     kept = _kept_normal(legacy)
     if bits.state["state"]["pos"] != int.from_bytes(count.tobytes(), sys.byteorder) or kept is None:
-        return lambda: repr(legacy.get_state(legacy=False))
+        return lambda: pickle.dumps(legacy.get_state(legacy=False))
     return lambda: (
         words.tobytes(),
         count.tobytes(),
