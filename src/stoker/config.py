@@ -81,6 +81,27 @@ def _cache_memory(text: str) -> int:
     return nbytes
 
 
+class Disk(NamedTuple):
+    """A folder and how many bytes it may have, from `--cache-disk DIR:SIZE`."""
+
+    path: str
+    nbytes: int
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.nbytes}"
+
+
+def _cache_disk(text: str) -> Disk:
+    path, _, size = text.rpartition(":")
+    try:
+        nbytes = _nbytes("cache_disk", size)
+    except ConfigError:
+        nbytes = 0
+    if not path or nbytes < LEAST_MEMORY_NBYTES:
+        raise ConfigError(f"cache_disk: got {text!r}; give DIR:SIZE, 1M or more, as /scratch:200G")
+    return Disk(os.path.abspath(os.path.expanduser(path)), nbytes)
+
+
 def _progress(text: str) -> str:
     if text in ("auto", "on", "off"):
         return text
@@ -220,6 +241,23 @@ class Settings(NamedTuple):
             group=BATCHES,
         ),
     ] = None
+    cache_disk: Annotated[
+        Disk | None,
+        Setting(
+            _cache_disk, "DIR:SIZE",
+            "folder for remembered samples that find no room in memory, and how much it may hold, "
+            "as /scratch:200G",
+            group=BATCHES,
+        ),
+    ] = None
+    cache_keep: Annotated[
+        bool,
+        Setting(
+            _flag, "",
+            "keep what is remembered in the folder of --cache-disk, for the next run",
+            group=BATCHES,
+        ),
+    ] = False
     off: Annotated[
         bool,
         Setting(
@@ -412,6 +450,10 @@ def resolve(
                 values[setting.name] = _parsed(setting, source[key], origin)
                 origins[setting.name] = origin
                 break
+    if values.get("cache_keep") and values.get("cache_disk") is None:
+        raise ConfigError(
+            f"{origins['cache_keep']}: where? give --cache-disk DIR:SIZE too, as /scratch:200G"
+        )
     return Resolved(Settings(**values), origins)
 
 

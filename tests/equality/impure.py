@@ -674,6 +674,7 @@ VOLATILE = {
 }
 RAISES = {FailsLate}
 COLLATED = {OddSample}
+OF_ONE_RUN = {ReadsEnvironment}  # kept, but for no other run
 ALL = [
     kind
     for kind in globals().values()

@@ -67,6 +67,7 @@ ALCOVES = [
     "loaders/driver",
     "memory/cut",
     "memory/store",
+    "memory/store/disk",
     "memory/watch",
     "scheduler/rules",
     "wire/arena",

@@ -70,7 +70,12 @@ FLAGS = (
         "stay out of it, and no run sees those of another",
         "sandbox",
     ),
-    *(_KNOWN[name] for name in ("chains", "workers", "memory", "cache", "cache_memory")),
+    *(
+        _KNOWN[name]
+        for name in (
+            "chains", "workers", "memory", "cache", "cache_memory", "cache_disk", "cache_keep",
+        )
+    ),
 )  # fmt: skip
 # The other flags are settings of the runs.
 DEFAULTS = {"batches": "50", "limit_s": "300", "sandbox": "0"}

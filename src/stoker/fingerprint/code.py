@@ -4,6 +4,7 @@ Promise: a global that a function reads changes its fingerprint, in whichever mo
 Trusted modules are known by name alone.
 """
 
+import dis
 import logging
 import sys
 import types
@@ -34,7 +35,7 @@ def function(walker: Walker, value: types.FunctionType, path: str) -> None:
         return
     for code in _codes_in(value.__code__):
         walker.put(b"c", code.co_code + repr(code.co_names).encode())
-        walker.walk_all((c for c in code.co_consts if not isinstance(c, types.CodeType)), path)
+        walker.walk_all(_constants_of(code), path)
     for name, held in held_by(value):
         walker.walk(held, f"{path}'s {name}")
     names = {name for code in _codes_in(value.__code__) for name in code.co_names}
@@ -145,6 +146,28 @@ def _content(cell: types.CellType) -> object:
         return cell.cell_contents
     except ValueError:  # not assigned yet
         return None
+
+
+def _constants_of(code: types.CodeType) -> Iterator[object]:
+    """Iterate a code's constants, other code left out. Of a set that it only looks things up in, as
+    `in {".jpg", ".png"}`, nobody sees the order, which is another in each process."""
+    sets = [each for each in code.co_consts if isinstance(each, frozenset)]
+    unseen = set(map(id, sets)) - _iterated(code) if sets else set()
+    for each in code.co_consts:
+        if id(each) in unseen:
+            yield "set", sorted(each, key=repr)
+        elif not isinstance(each, types.CodeType):
+            yield each
+
+
+def _iterated(code: types.CodeType) -> set[int]:
+    """Return the ids of the sets that a code does anything with but look things up in."""
+    steps = [each for each in dis.get_instructions(code) if each.opname != "NOP"]
+    return {
+        id(step.argval)
+        for step, following in zip(steps, [*steps[1:], steps[-1]], strict=True)
+        if isinstance(step.argval, frozenset) and following.opname != "CONTAINS_OP"
+    }
 
 
 def _codes_in(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -525,14 +525,16 @@ def _wish(loader: "DataLoader[Any]", place: str) -> "Wish | None":
     from torch.utils.data import _DatasetKind
 
     from stoker.memory.report import remembered
-    from stoker.memory.store import Wish
+    from stoker.memory.store import DiskWish, Wish
 
     settings = run.settings
     if settings.cache == "off" or loader._dataset_kind != _DatasetKind.Map:
         return None
     told = hashlib.blake2b(repr((place, _looks(loader))).encode(), digest_size=16)
     run.recorder().remembered = remembered
-    return Wish(_cache_nbytes, told.digest(), settings.cache == "audit")
+    disk = settings.cache_disk
+    wanted = disk and DiskWish(Path(disk.path), disk.nbytes, settings.cache_keep)
+    return Wish(_cache_nbytes, told.digest(), settings.cache == "audit", wanted)
 
 
 def _cache_nbytes() -> int:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 NUM_TIME = 8
 NUM_LEARN = 16
 NUM_PROVE = 32
+NUM_PROVE_AGAIN = 4  # in a run that finds a place proven by an earlier one, in this very state
 # Of hits: one in FIRST_EVERY is made again up to NUM_FIRST, and one in LATER_EVERY from there on.
 FIRST_EVERY, NUM_FIRST, LATER_EVERY = 64, 4096, 1024
 MIN_GAIN = 3.0  # times that a value must be cheaper to read than to make
@@ -69,6 +70,9 @@ class Counts(NamedTuple):
     num_samples: int = 0  # that the dataset has
     num_timed: int = 0
     timed_us: int = 0  # by them, as the median of some took
+    is_proven: int = 0  # 1: by an earlier run
+    is_noted: int = 0  # 1: other runs can know by now
+    num_of_session: int = 0  # samples that read what another run has not: none is kept for one
 
 
 EMPTY = Counts(first_step=NOWHERE, first_part=NOWHERE)
@@ -120,7 +124,8 @@ def phase_of(known: Counts, why: str) -> tuple[Phase, str]:
         return Phase.OFF, CHEAP
     if _is_in_vain(known):
         return Phase.OFF, "what its samples depend on changes from epoch to epoch"
-    return (Phase.PROVING if known.num_proven < NUM_PROVE else Phase.SERVING), ""
+    num_to_prove = NUM_PROVE_AGAIN if known.is_proven else NUM_PROVE
+    return (Phase.PROVING if known.num_proven < num_to_prove else Phase.SERVING), ""
 
 
 def depth_of(known: Counts) -> Depth:
@@ -180,5 +185,24 @@ def added(counts: Sequence[Counts]) -> Counts:
     sums = Counts(*(sum(column) for column in zip(*counts, strict=True)))
     drawn = [(each.first_step, each.first_part) for each in counts]
     step, part = min(drawn)
-    num_samples = max(each.num_samples for each in counts)
-    return sums._replace(first_step=step, first_part=part, num_samples=num_samples)
+    return sums._replace(
+        first_step=step,
+        first_part=part,
+        num_samples=max(each.num_samples for each in counts),
+        is_proven=max(each.is_proven for each in counts),
+        is_noted=max(each.is_noted for each in counts),
+    )
+
+
+def learnt_again(earlier: Counts) -> Counts:
+    """Return the counts that a run begins with, that finds a place as an earlier one left it."""
+    return EMPTY._replace(
+        num_timed=NUM_TIME,
+        timed_us=NUM_TIME * earlier.timed_us // max(earlier.num_timed, 1),
+        num_learnt=NUM_LEARN,
+        first_step=earlier.first_step,
+        first_part=earlier.first_part,
+        num_of_session=earlier.num_of_session,
+        is_proven=int(earlier.num_proven >= NUM_PROVE or earlier.is_proven),
+        is_noted=1,
+    )

@@ -15,21 +15,23 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from stoker.clock import now_s, wall_ns
+from stoker.clock import now_s, thread_cpu_s, wall_ns
 from stoker.fingerprint.fingerprint import Apart, Unwatchable
 from stoker.memory import phases
 from stoker.memory.cut import AnotherCompose, NotCuttable, Reached, Split
 from stoker.memory.phases import Counts, Depth, Phase
 from stoker.memory.prefix import Prefix, with_generators
-from stoker.memory.reach import state_of
 from stoker.memory.store import (
-    Entry,
+    Kept,
+    Key,
     NotStorable,
     Seat,
     ShelfAccess,
+    Stores,
     Value,
     encode,
     is_alone,
+    key_of,
 )
 from stoker.memory.watch import (
     Finding,
@@ -37,10 +39,12 @@ from stoker.memory.watch import (
     Lesson,
     Look,
     Opened,
+    State,
     are_same,
     global_look,
     identities,
     is_traced,
+    state_of,
     tell_of_readers,
 )
 
@@ -59,6 +63,7 @@ class Desk:
 
     def __init__(self, access: ShelfAccess, is_only_worker: bool) -> None:
         self.seat = Seat(access.shelf, access.seat)
+        self.stores = Stores(access)
         self.loader, self.audit = access.loader, access.audit
         self.is_only_worker = is_only_worker
         self.opened = Opened()
@@ -103,8 +108,11 @@ class Place:
         self._num_plain = 0  # samples not yet counted that were neither kept nor compared
         self._num_proven = 0  # by all workers
         self._nbytes = 0  # of the last value
-        self._whole: set[tuple[int, int]] = set()  # values that this worker has found undamaged
         self._phase = Phase.OFF
+        self._first_state = b""  # of all that the dataset reached at first, for another run
+        self._is_of_session = False
+        if desk.stores.lasts:
+            self._guarded(self._take_up)
         self._guarded(self._refresh)
 
     def get(self, index: Any) -> Any:
@@ -118,13 +126,40 @@ class Place:
 
     # -- what is known -----------------------------------------------------------------------------
 
+    def _take_up(self) -> None:
+        """Begin with what an earlier run has learnt of this very dataset. Raises Unwatchable."""
+        disk = self._shelf.disk
+        assert disk is not None
+        known, _ = self._shelf.counts_of(self._key)
+        if known.is_noted:
+            return
+        self._first_state = self._whole_state().lasting
+        earlier = None if known.num_timed else disk.learnt(self._first_state)
+        if earlier is None:
+            return
+        if earlier.num_differed:
+            self._leave("a sample differed when an earlier run made it again")
+        else:
+            again = phases.learnt_again(earlier)
+            self._counts = again._replace(num_samples=self._counts.num_samples)
+            self._count()
+
+    def _note_for_others(self, known: Counts) -> None:
+        """Tell other runs what was learnt, of the state that the dataset had at first."""
+        if self._first_state and (known.num_differed or not known.is_noted):
+            assert self._shelf.disk is not None
+            self._shelf.disk.note_learnt(self._first_state, known)
+            self._count(is_noted=1 - self._counts.is_noted)
+
     def _refresh(self) -> None:
         """Take in what the workers have found so far. Raises Unwatchable, NotCuttable."""
         counts, why = self._shelf.counts_of(self._key)
         if self._row is None:
             why = why or "no seat at the shelf is free"
         phase, why = phases.phase_of(counts, why)
-        self._num_proven = counts.num_proven
+        self._num_proven, self._is_of_session = counts.num_proven, counts.num_of_session > 0
+        if phase is Phase.SERVING or counts.num_differed:
+            self._note_for_others(counts)
         if phase is Phase.SERVING and self._desk.audit:
             phase = Phase.PROVING
         if phase is Phase.OFF:
@@ -143,6 +178,14 @@ class Place:
         before = self._prefix.state
         self._restate()
         return self._phase is Phase.OFF or self._prefix.state != before
+
+    def _lasting(self) -> bytes:
+        """Return what a value on disk is kept under beside its index; empty if it is not to be."""
+        assert self._prefix is not None
+        state, stores = self._prefix.state, self._desk.stores
+        if not stores.lasts:
+            return state.now if stores.has_disk else b""
+        return b"" if self._is_of_session else state.lasting
 
     def _restate(self) -> None:
         """Raises Unwatchable."""
@@ -201,23 +244,23 @@ class Place:
         assert prefix is not None
         if not prefix.is_met:
             return self._meet
-        key = hashlib.blake2b(prefix.state + repr(index).encode(), digest_size=16).digest()
-        entry = self._shelf.find(key)
-        if entry is None and not self._wants_more():
+        key = key_of(prefix.state.now, self._lasting(), index)
+        kept = self._desk.stores.find(key)
+        if kept is None and not self._wants_more():
             return self._plain
         if prefix.is_to_restate() and self._has_restated():
             return self._plain
         num_hits = self._counts.num_hits
-        if entry is not None and num_hits % _REFRESH_EVERY == 0:
+        if kept is not None and num_hits % _REFRESH_EVERY == 0:
             self._refresh()
             if self._prefix is not prefix or self._phase is Phase.OFF:
                 return self._plain  # the key and the entry are of another depth
-        if entry is not None and self._phase is Phase.SERVING and not phases.must_check(num_hits):
-            reached = self._read(entry)
+        if kept is not None and self._phase is Phase.SERVING and not phases.must_check(num_hits):
+            reached = self._read(kept)
             if reached is not None:
-                return functools.partial(self._serve, entry, reached)
-            entry = None
-        return functools.partial(self._make, key, entry)
+                return functools.partial(self._serve, kept, reached)
+            kept = None
+        return functools.partial(self._make, key, kept)
 
     def _plain(self, index: Any) -> Any:
         """Make a sample that is neither kept nor compared, and count now and then."""
@@ -230,7 +273,7 @@ class Place:
             self._num_plain = 0
         return sample
 
-    def _serve(self, entry: Entry, reached: Reached, index: Any) -> Any:
+    def _serve(self, kept: Kept, reached: Reached, index: Any) -> Any:
         """Go on from what the shelf holds."""
         assert self._prefix is not None
         began_s = now_s()
@@ -238,9 +281,9 @@ class Place:
             sample = self._prefix.go_on(index, reached, is_hit=True)
         except AnotherCompose:  # nothing of the second half has run
             return self._meet(index)
-        self._count(num_hits=1, saved_us=entry.made_us)
+        self._count(num_hits=1, saved_us=kept.made_us)
         self._desk.worked_s += now_s() - began_s
-        self._desk.saved_s += entry.made_us / 1e6
+        self._desk.saved_s += kept.made_us / 1e6
         return sample
 
     def _meet(self, index: Any) -> Any:
@@ -250,7 +293,7 @@ class Place:
         self._guarded(self._restate)
         return self._prefix.go_on(index, reached)
 
-    def _make(self, key: bytes, entry: Entry | None, index: Any) -> Any:
+    def _make(self, key: Key, kept: Kept | None, index: Any) -> Any:
         prefix, opened = self._prefix, self._desk.opened
         assert prefix is not None
         self._desk.watch_readers()
@@ -268,7 +311,7 @@ class Place:
         if trace or has_drawn or has_imported or prefix.took_another():
             self._count(num_misses=1)
         else:
-            self._guarded(self._settle, key, entry, index, reached, paths, began_ns, made_s)
+            self._guarded(self._settle, key, kept, index, reached, paths, began_ns, made_s)
         began_s = now_s()
         sample = prefix.go_on(index, reached)
         self._desk.worked_s += made_s + now_s() - began_s
@@ -304,8 +347,8 @@ class Place:
         state = self._whole_state if compares else None
         return Lesson(self._look, self._desk.opened, state, known, profiles)
 
-    def _whole_state(self) -> bytes:
-        """Return a fingerprint of all that the dataset reaches, but its generators."""
+    def _whole_state(self) -> State:
+        """Return the state of all that the dataset reaches, but its generators."""
         apart = Apart()
         allowed_s = phases.look_s(self._shelf.counts_of(self._key)[0])
         state = state_of({"dataset": self._dataset}, apart, allowed_s)
@@ -326,55 +369,51 @@ class Place:
     def _note(self, finding: Finding) -> None:
         step, part = min((self._counts.first_step, self._counts.first_part), finding.drew)
         self._counts = self._counts._replace(first_step=step, first_part=part)
-        self._count(num_learnt=1)
+        self._count(num_learnt=1, num_of_session=int(finding.is_of_session))
         if finding.why:
             self._leave(finding.why)
         self._refresh()
 
     # -- the shelf ---------------------------------------------------------------------------------
 
-    def _read(self, entry: Entry) -> Reached | None:
-        """Return what the shelf holds; None if that is damaged, or of files that have changed."""
+    def _read(self, kept: Kept) -> Reached | None:
+        """Return what is kept; None if that is damaged, or of files that have changed."""
         assert self._prefix is not None
-        if not self._is_whole(entry):
+        memory = self._desk.stores.memory_of(kept)
+        if memory is None:
             return None
         copied = self._desk.copies or not self._prefix.is_whole
-        told, way, values = Value(self._shelf.view(entry)).build(copied)
+        told, way, values = Value(memory).build(copied)
         return Reached(way, values) if are_same(told) else None
-
-    def _is_whole(self, entry: Entry) -> bool:
-        """Whether a value is undamaged; in memory each is read for that once by each worker."""
-        if (entry.offset, entry.check) not in self._whole:
-            if not self._shelf.is_whole(entry):
-                return False
-            self._whole.add((entry.offset, entry.check))
-        return True
 
     def _settle(
         self,
-        key: bytes,
-        entry: Entry | None,
+        key: Key,
+        kept: Kept | None,
         index: Any,
         reached: Reached,
         paths: Sequence[str],
         began_ns: int,
         made_s: float,
     ) -> None:
-        """Compare what was made with what the shelf holds of it, or keep it there.
+        """Compare what was made with what is kept of it, or keep it.
 
         Raises NotStorable. began_ns: when it began to be made, by the wall clock.
         """
-        began_s = now_s()
+        stores = self._desk.stores
+        before_s = thread_cpu_s() + stores.wrote_s
         told = identities(paths, began_ns)
         if told is None:
             self._count(num_misses=1)
         else:
             parts = self._encoded(told, reached)
-            if entry is not None and self._is_of(entry, told):
-                self._compare(index, entry, parts)
+            memory = None if kept is None else stores.memory_of(kept)
+            if kept is not None and memory is not None and _is_of(memory, told):
+                self._compare(index, kept, memory, parts)
             else:
                 self._keep(key, parts, made_s)
-        self._desk.spent_s += now_s() - began_s
+        # Not by the clock on the wall: a task of another process in between ends nothing.
+        self._desk.spent_s += thread_cpu_s() + stores.wrote_s - before_s
 
     def _encoded(self, told: Sequence[Identity], reached: Reached) -> list[memoryview]:
         """Raises NotStorable; also if a value that the script may change is not its own."""
@@ -386,42 +425,40 @@ class Place:
             raise NotStorable("is held elsewhere too")
         return encode((list(told), reached.way, values), self._prefix.apart.memory)
 
-    def _is_of(self, entry: Entry, told: Sequence[Identity]) -> bool:
-        """Whether a value on the shelf is of these very files."""
-        if not self._is_whole(entry):
-            return False
-        held, _, _ = Value(self._shelf.view(entry)).build(False)
-        return [tuple(each) for each in held] == list(told)
-
     def _wants_more(self) -> bool:
         """Whether one more value is to be kept: there is time to write it, and room for one like
         the last."""
-        seat = self._desk.seat.number
-        if seat is None or not self._desk.may_write(self._num_proven):
+        if not self._desk.may_write(self._num_proven):
             return False
-        return not self._nbytes or self._shelf.has_room(seat, self._nbytes)
+        return self._desk.stores.has_room(self._nbytes)
 
-    def _keep(self, key: bytes, parts: list[memoryview], made_s: float) -> None:
+    def _keep(self, key: Key, parts: list[memoryview], made_s: float) -> None:
         self._nbytes = nbytes = sum(part.nbytes for part in parts)
         made_us = int(made_s * 1e6)
         self._count(num_misses=1, num_made=1, made_us=made_us, made_nbytes=nbytes)
         if self._counts.num_made % phases.NUM_TO_WEIGH == 0:
             self._refresh()
-        seat = self._desk.seat.number
-        if seat is None or made_s < phases.MIN_GAIN * phases.read_s(nbytes):
+        if made_s < phases.MIN_GAIN * phases.read_s(nbytes):
             return
-        if self._shelf.has_room(seat, nbytes) and self._shelf.put(seat, key, parts, made_us):
+        if self._desk.stores.put(key, parts, made_us):
             self._count(num_stored=1, stored_nbytes=nbytes)
 
-    def _compare(self, index: Any, entry: Entry, parts: list[memoryview]) -> None:
-        if not _are_equal(parts, self._shelf.view(entry)):
+    def _compare(self, index: Any, kept: Kept, memory: memoryview, parts: list[memoryview]) -> None:
+        if not _are_equal(parts, memory):
             self._count(num_differed=1, num_checked=1)
             self._leave(f"sample {index!r} differed when it was made again")
+            self._guarded(self._refresh)
             return
-        is_proof = entry.pid != os.getpid() or self._desk.is_only_worker
+        is_proof = self._desk.is_only_worker or self._desk.stores.is_of_another(kept, os.getpid())
         self._count(num_checked=1, num_hits=1, num_proven=int(is_proof))
         if self._phase is Phase.PROVING:
             self._refresh()
+
+
+def _is_of(memory: memoryview, told: Sequence[Identity]) -> bool:
+    """Whether a value is of these very files."""
+    held, _, _ = Value(memory).build(False)
+    return [tuple(each) for each in held] == list(told)
 
 
 def _are_equal(parts: Sequence[memoryview], held: memoryview) -> bool:

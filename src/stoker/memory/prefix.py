@@ -15,8 +15,7 @@ from stoker.fingerprint import data
 from stoker.fingerprint.fingerprint import Apart
 from stoker.memory.cut import RETURNED, Halves, Head, NotCuttable, Reached, Split
 from stoker.memory.phases import NOWHERE, Depth
-from stoker.memory.reach import reach_of, state_of
-from stoker.memory.watch import Look
+from stoker.memory.watch import UNKNOWN, Look, reach_of, state_of
 
 _LOOK_FRAC = 0.01  # of a worker's time, for looks at all that the prefix reaches
 _NUM_SURFACE = 64  # attributes of the dataset that are looked at before each sample
@@ -26,7 +25,7 @@ _SIZED = (list, dict, set)
 class Prefix:
     """The first part of one dataset's samples. Raises NotCuttable, Unwatchable.
 
-    state: 16 bytes; apart: the generators that it reaches, and where arrays lie that it reaches;
+    state: of all that it depends on; apart: the generators that it reaches, and where arrays lie that it reaches;
     look: tells where these generators and the global ones stand.
     """
 
@@ -46,7 +45,7 @@ class Prefix:
                 self._head = Head(depth.part)
             parts = self._head.parts if self._head is not None else None
             self._halves = split.at(depth.step, parts)
-        self.state = b""
+        self.state = UNKNOWN
         self.apart = Apart()
         self.num_moves = 0
         self._surface: tuple[list[object], list[int]] = [], []
@@ -94,7 +93,7 @@ class Prefix:
         """Meet the Compose anew: it is part of the state."""
         if self._head is not None:
             self._head.forget()
-            self.state = b""
+            self.state = UNKNOWN
 
     # -- state -------------------------------------------------------------------------------------
 
@@ -103,17 +102,18 @@ class Prefix:
 
     def restate(self) -> None:
         """Compute the state anew. Raises Unwatchable."""
-        if self._head is not None and self.state and self._has_moved():
+        if self._head is not None and self.state != UNKNOWN and self._has_moved():
             self.num_moves += 1
             self._forget_head()
         if not self.is_met:
             return  # the Compose is part of it
         began_s = now_s()
         apart = Apart()
-        allowed_s = self._allowed_s if not self.state else 4 * self._allowed_s  # noise ends nothing
+        is_first = self.state == UNKNOWN
+        allowed_s = self._allowed_s if is_first else 4 * self._allowed_s  # noise ends nothing
         transforms = self._head.transforms if self._head is not None else []
         state = state_of(reach_of(self._dataset, self._halves, transforms), apart, allowed_s)
-        self.num_moves += self.state not in (b"", state)
+        self.num_moves += self.state not in (UNKNOWN, state)
         self.state, self.apart = state, apart
         self.look = with_generators(self._global_look, apart.generators)
         self._surface = self._surface_now()

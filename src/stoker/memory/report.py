@@ -4,8 +4,8 @@ Owner: the trainer, whose workers write the counts.
 """
 
 from stoker.memory.phases import Counts, depth_of, phase_of
-from stoker.memory.store import own_shelf
-from stoker.reports.metrics import Remembered, RememberedPlace
+from stoker.memory.store import Shelf, own_shelf
+from stoker.reports.metrics import Remembered, RememberedOnDisk, RememberedPlace
 
 
 def remembered() -> Remembered | None:
@@ -14,7 +14,16 @@ def remembered() -> Remembered | None:
     if shelved is None:
         return None
     places = [_place(name, why, counts) for name, why, counts in shelved.places().values()]
-    return Remembered(shelved.budget_nbytes, shelved.used_nbytes(), places)
+    return Remembered(shelved.budget_nbytes, shelved.used_nbytes(), places, _disk(shelved))
+
+
+def _disk(shelved: Shelf) -> RememberedOnDisk | None:
+    disk = shelved.disk
+    if disk is not None:
+        return RememberedOnDisk(disk.path, disk.budget_nbytes, disk.used_nbytes(), disk.why)
+    if shelved.why_no_disk:
+        return RememberedOnDisk("", 0, 0, shelved.why_no_disk)
+    return None
 
 
 def _place(name: str, why: str, counts: Counts) -> RememberedPlace:

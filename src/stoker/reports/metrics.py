@@ -125,12 +125,24 @@ class RememberedPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class RememberedOnDisk:
+    """The folder of `--cache-disk`. why: nothing more is written there; empty if nothing is in the
+    way; used_nbytes: of all runs."""
+
+    path: str
+    budget_nbytes: int
+    used_nbytes: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Remembered:
-    """What was remembered of all datasets, and in how much memory."""
+    """What was remembered of all datasets, and in how much memory; disk: None if none was asked for."""
 
     budget_nbytes: int
     used_nbytes: int
     places: list[RememberedPlace]
+    disk: RememberedOnDisk | None = None
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -138,7 +150,13 @@ class Remembered:
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> "Remembered":
         places = [RememberedPlace(**place) for place in told["places"]]
-        return cls(told["budget_nbytes"], told["used_nbytes"], places)
+        disk = told.get("disk")
+        return cls(
+            told["budget_nbytes"],
+            told["used_nbytes"],
+            places,
+            None if disk is None else RememberedOnDisk(**disk),
+        )
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker import config
-from stoker.config import SETTINGS, Settings, Span
+from stoker.config import SETTINGS, Disk, Settings, Span
 from stoker.errors import ConfigError
 
 TEXTS = {
@@ -14,6 +14,7 @@ TEXTS = {
     "no_tls": "1", "allow_mismatch": "1", "no_hedge": "1", "send_env": "A_KEY,B_KEY", "price_worker": "0.03",
     "price_trainer": "2.5", "gradients": "4bit+ef", "gradient_codes": "head.*=8bit,*.bias=bf16",
     "progress": "on", "verbose": "1", "cache": "audit", "cache_memory": "2G",
+    "cache_disk": "/scratch/a:b:200G", "cache_keep": "1",
 }  # fmt: skip
 
 
@@ -33,9 +34,12 @@ def test_without_a_word_every_setting_has_its_default():
 def test_a_flag_wins_over_a_variable_over_a_table_over_the_default(setting):
     text = TEXTS[setting.name]
     expected = setting.parse(text)
+    needed = {"STOKER_CACHE_DISK": "/scratch:1G"} if setting.name == "cache_keep" else {}
     for given_in in ("flags", "environ", "table"):
         key = setting.variable if given_in == "environ" else setting.name
-        assert getattr(resolve(**{given_in: {key: text}}), setting.name) == expected
+        given = {"environ": needed} | {given_in: {key: text}}
+        given["environ"] = needed | given["environ"]
+        assert getattr(resolve(**given), setting.name) == expected
 
 
 def test_the_nearest_source_decides():
@@ -62,7 +66,8 @@ def test_the_nearest_source_decides():
         ("memory", "lots"), ("memory", ""), ("memory", "-1G"), ("memory", "4X"),
         ("memory", "1k"), ("memory", "1023K"),
         ("cache", "on"), ("cache", ""), ("cache_memory", "0"), ("cache_memory", "1k"),
-        ("cache_memory", "much"),
+        ("cache_memory", "much"), ("cache_disk", "/scratch"), ("cache_disk", ":2G"),
+        ("cache_disk", "/scratch:1k"), ("cache_disk", "/scratch:much"),
         ("quiet", "maybe"),
         ("gradients", "2bit"), ("gradients", "4bit+"), ("gradients", ""), ("gradients", "fp32"),
         ("gradient_codes", "head"), ("gradient_codes", "head=4"), ("gradient_codes", "=8bit"),
@@ -122,6 +127,8 @@ def test_a_report_is_written_where_the_command_was_given(tmp_path, monkeypatch):
         verbose=st.booleans(),
         cache=st.sampled_from(["auto", "off", "audit"]),
         cache_memory=st.none() | st.integers(1 << 20, 1 << 50),
+        cache_disk=st.just(Disk("/a b:c", 1 << 40)),
+        cache_keep=st.booleans(),
     )
 )
 def test_settings_survive_the_environment(settings):
@@ -129,6 +136,12 @@ def test_settings_survive_the_environment(settings):
     assert config.from_env(environ) == settings
     assert all(name.startswith("STOKER_") for name in environ)
     assert config.ARMED not in environ
+
+
+def test_to_keep_what_is_remembered_needs_a_folder():
+    with pytest.raises(ConfigError, match=r"^--cache-keep: .*give --cache-disk DIR:SIZE"):
+        resolve({"cache_keep": "1"})
+    assert resolve({"cache_keep": "0"}) == Settings()
 
 
 def test_where_each_setting_comes_from_is_kept():

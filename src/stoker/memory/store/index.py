@@ -52,18 +52,31 @@ class Index:
 
     def add(self, key: bytes, entry: Entry) -> bool:
         """Add a key. Returns False if all its slots are taken by others."""
-        body = _BODY.pack(key, *entry)
+        made = slot_of(key, entry)
         for at in self._slots_of(key):
             slot = bytes(self._memory[at : at + SLOT_NBYTES])
             is_torn = slot[_CHECK_AT:] != _checksum(slot[:_CHECK_AT])
             if slot[:KEY_NBYTES] == key or is_torn:
-                self._memory[at : at + SLOT_NBYTES] = body + _checksum(body)
+                self._memory[at : at + SLOT_NBYTES] = made
                 return True
         return False
 
     def _slots_of(self, key: bytes) -> range:
         first = int.from_bytes(key[:8], "little") & self._mask & ~(_PROBES - 1)
         return range(first * SLOT_NBYTES, (first + _PROBES) * SLOT_NBYTES, SLOT_NBYTES)
+
+
+def slot_of(key: bytes, entry: Entry) -> bytes:
+    body = _BODY.pack(key, *entry)
+    return body + _checksum(body)
+
+
+def read_slot(slot: bytes) -> tuple[bytes, Entry] | None:
+    """Return what a slot holds; None if it is damaged."""
+    if slot[_CHECK_AT:] != _checksum(slot[:_CHECK_AT]):
+        return None
+    key, *rest = _BODY.unpack_from(slot)
+    return key, Entry(*rest)
 
 
 def _checksum(body: bytes) -> bytes:

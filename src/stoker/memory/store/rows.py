@@ -12,14 +12,23 @@ from stoker.memory.phases import EMPTY, Counts
 
 MAX_PLACES = 64  # that a seat has rows for
 _KEY = struct.Struct("<16s")
-_NUMBERS = struct.Struct("<17q")
+_NUMBERS = struct.Struct(f"<{len(EMPTY)}q")
 _CHECK = struct.Struct("<q")
 _NUM_TRIES = 3
 _TEXT_NBYTES = 256
-ROW_NBYTES = 704
+ROW_NBYTES = 768
 _CHECK_AT = _KEY.size + _NUMBERS.size
 _NAME_AT = _CHECK_AT + _CHECK.size
 assert _NAME_AT + 2 * _TEXT_NBYTES <= ROW_NBYTES
+
+
+def pack_counts(counts: Counts) -> bytes:
+    return _NUMBERS.pack(*counts)
+
+
+def unpack_counts(numbers: bytes) -> Counts:
+    """Return the counts; EMPTY if they are not as many."""
+    return Counts(*_NUMBERS.unpack(numbers)) if len(numbers) == _NUMBERS.size else EMPTY
 
 
 class Row:
@@ -38,11 +47,11 @@ class Row:
             data = bytes(self._memory[_KEY.size : _NAME_AT])
             numbers, check = data[: _NUMBERS.size], data[_NUMBERS.size :]
             if zlib.crc32(numbers) == _CHECK.unpack(check)[0]:
-                return Counts(*_NUMBERS.unpack(numbers))
+                return unpack_counts(numbers)
         return EMPTY
 
     def write(self, counts: Counts) -> None:
-        numbers = _NUMBERS.pack(*counts)
+        numbers = pack_counts(counts)
         self._memory[_KEY.size : _NAME_AT] = numbers + _CHECK.pack(zlib.crc32(numbers))
 
     @property

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import torch
 
 from stoker.memory.phases import Counts, added
+from stoker.memory.store.disk import Disk, DiskWish
 from stoker.memory.store.index import KEY_NBYTES, SLOT_NBYTES, Entry, Index
 from stoker.memory.store.rows import MAX_PLACES, ROW_NBYTES, Row
 from stoker.wire.arena import Arena
@@ -51,8 +52,17 @@ class Shelf:
         self._index = Index(self._arena.view(_INDEX_AT, _NUM_SLOTS * SLOT_NBYTES), _NUM_SLOTS)
         self._taken: set[int] = set()
         self._owner_pid = os.getpid()
+        self.disk: Disk | None = None
+        self.why_no_disk = ""
 
     # -- the trainer's ---------------------------------------------------------------------------
+
+    def add_disk(self, wish: DiskWish) -> None:
+        """Keep on disk too; what is in the way of that is told, and no more."""
+        try:
+            self.disk = Disk(wish)
+        except (OSError, ValueError, OverflowError) as error:
+            self.why_no_disk = f"{getattr(error, 'strerror', '') or error}: {wish.path}"
 
     def take_seats(self, num: int) -> list[int]:
         """Return as many free seats as there are, at most `num`; the lowest first, so

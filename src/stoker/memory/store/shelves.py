@@ -10,17 +10,19 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
+from stoker.memory.store.disk import DiskWish
 from stoker.memory.store.shelf import Shelf, ShelfAccess, make_shelf
 
 
 class Wish(NamedTuple):
     """What a loader wants of the shelf. find_budget: computes its bytes, if there is none yet;
     loader: bytes that tell the loader, in every epoch; audit: keep samples and compare them, and
-    never serve one."""
+    never serve one; disk: where more of them may be kept."""
 
     find_budget: Callable[[], int]
     loader: bytes
     audit: bool
+    disk: DiskWish | None = None
 
 
 _lock = threading.RLock()  # guards _shelf, and the seats that are taken of it
@@ -34,13 +36,15 @@ def own_shelf() -> Shelf | None:
     return _shelf if _owner_pid == os.getpid() else None
 
 
-def _get(find_budget: Callable[[], int]) -> Shelf | None:
+def _get(wish: Wish) -> Shelf | None:
     global _shelf, _owner_pid, _is_refused
     if _owner_pid != os.getpid():  # a forked child's writes would meet its parent's
         _shelf, _owner_pid, _is_refused = None, os.getpid(), False
     if _shelf is None and not _is_refused:
-        _shelf = make_shelf(find_budget())
+        _shelf = make_shelf(wish.find_budget())
         _is_refused = _shelf is None
+        if _shelf is not None and wish.disk is not None:
+            _shelf.add_disk(wish.disk)
     return _shelf
 
 
@@ -53,10 +57,13 @@ class Seats:
         self._seat_of: dict[Hashable, int] = {}
         if wish is not None:
             with _lock:
-                self._shelf = _get(wish.find_budget)
+                self._shelf = _get(wish)
                 if self._shelf is not None:
                     seats = self._shelf.take_seats(len(slots))
                     self._seat_of = dict(zip(slots, seats, strict=False))
+                    if self._shelf.disk is not None:
+                        self._shelf.disk.make_room()
+                        self._shelf.disk.open_seats(seats)
 
     def of(self, slot: Hashable) -> ShelfAccess | None:
         """Return what a slot's worker is given; its next worker gets the same seat."""

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from stoker.memory.watch.lasting import is_of_session
 from stoker.trusted import is_trusted
 
 Tell = Callable[[str], object]
@@ -56,6 +57,10 @@ _KNOWN_C = {
     "_cffi_backend", "_soundfile", "numpy", "torch", "PIL", "torchvision", "torchaudio", "scipy",
     "soxr", "zlib", "_imaging",
 }  # fmt: skip
+
+
+_ENVIRONMENT_ITEM = type(os.environ).__getitem__.__code__
+_ENVIRONMENT_ITEMS = type(os.environ).__iter__.__code__
 
 
 def _codes(*functions: Any) -> dict[types.CodeType, str]:
@@ -97,6 +102,7 @@ class Evidence:
         self._hears = tell is not None
         self._tell = tell or str
         self._seen: dict[object, str] = {}
+        self.is_of_session = False  # a variable was read that another run has not
         self.asked: list[tuple[str, ...]] = []  # whose status was asked: one of each tuple
 
     def begin(self) -> None:
@@ -119,6 +125,10 @@ class Evidence:
         if name is not None:
             if not _is_own_and_seeded(name, frame):
                 self._tell(f"calls {name}")
+        elif code is _ENVIRONMENT_ITEM:
+            self.is_of_session |= is_of_session(str(frame.f_locals.get("key")))
+        elif code is _ENVIRONMENT_ITEMS:
+            self.is_of_session = True
         elif code.co_name in ("seed", "manual_seed", "set_rng_state", "get_rng_state"):
             self._tell(f"calls {code.co_qualname}")
 

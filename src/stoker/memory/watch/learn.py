@@ -13,14 +13,16 @@ from stoker.memory.watch.evidence import Evidence
 from stoker.memory.watch.files import Opened
 from stoker.memory.watch.positions import Look
 
-Fingerprint = Callable[[], bytes]
+Fingerprint = Callable[[], object]  # to be compared
 
 
 class Finding(NamedTuple):
-    """What a sample has shown. why: it depends on more than its index, or changes something."""
+    """What a sample has shown. why: it depends on more than its index, or changes something;
+    is_of_session: it depends on a variable that another run may have otherwise."""
 
     drew: Depth
     why: str
+    is_of_session: bool
 
 
 class Lesson:
@@ -60,7 +62,8 @@ class Lesson:
         for asked in self._evidence.asked:
             if not set(asked) & set(paths):
                 self._tell("asks for a file's status")
-        return sample, Finding(self._drew or Depth(NOWHERE, NOWHERE), self._why or trace)
+        drew = self._drew or Depth(NOWHERE, NOWHERE)
+        return sample, Finding(drew, self._why or trace, self._evidence.is_of_session)
 
     def _made(self, dataset: Any, index: Any, split: Split | None) -> Any:
         if split is None:

@@ -85,15 +85,19 @@ def _remembered(report: dict[str, Any]) -> list[str]:
     if cache is None:
         return []
     places = cache["places"]
-    words = []
+    words, disk = [], cache["disk"]
     num_served = sum(place["num_hits"] - place["num_checked"] for place in places)
     if num_served:
         saved_s = sum(place["saved_s"] for place in places)
         held = readable_nbytes(cache["used_nbytes"])
+        if disk is not None and disk["used_nbytes"]:
+            held += f" in memory and {readable_nbytes(disk['used_nbytes'])} on disk"
         text = (
             f"{counted(num_served, 'sample')} of {held} remembered, {saved_s:,.0f} s of work saved"
         )
         words.append(text + _about_room(cache))
+    if disk is not None and disk["why"]:
+        words.append(f"nothing more is remembered on disk: {disk['why']}")
     words += [
         f"{place['place']}: {place['why']}; nothing of it is remembered any more"
         for place in places

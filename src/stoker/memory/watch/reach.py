@@ -9,10 +9,11 @@ itself is passed on) its reach is the whole dataset.
 """
 
 import ast
+import hashlib
 import os
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,6 +21,7 @@ from stoker.clock import Deadline, thread_cpu_s
 from stoker.fingerprint.fingerprint import Apart, fingerprint
 from stoker.fingerprint.modes import modes
 from stoker.memory.cut import FRONT, Halves
+from stoker.memory.watch.lasting import foundations, lasting
 
 
 def reach_of(dataset: Any, halves: Halves | None, transforms: list[Any]) -> dict[str, object]:
@@ -45,19 +47,34 @@ def reach_of(dataset: Any, halves: Halves | None, transforms: list[Any]) -> dict
     return found
 
 
-def state_of(reach: dict[str, object], apart: Apart, allowed_s: float) -> bytes:
-    """Return 16 bytes that change when the reach does, generators left out, or what surrounds it:
-    environment, folder, settings of libraries.
+class State(NamedTuple):
+    """16 bytes that change when a reach does, generators left out, or what surrounds it.
 
-    apart: is given the generators in reach. Raises Unwatchable, also if it takes too long.
+    now: environment, folder, settings of libraries; lasting: the same in another run, where machine
+    and libraries are the same and what differs is of its session alone.
     """
-    around = {
-        "environment": dict(os.environ),
-        "folder": os.getcwd(),  # noqa: PTH109
-        "modes": modes(),
-        "threads": torch.get_num_threads(),
-    }
-    return fingerprint(reach | around, Deadline(allowed_s, thread_cpu_s), apart=apart)
+
+    now: bytes
+    lasting: bytes
+
+
+UNKNOWN = State(b"", b"")
+
+
+def state_of(reach: dict[str, object], apart: Apart, allowed_s: float) -> State:
+    """apart: is given the generators in reach. Raises Unwatchable, also if it takes too long."""
+    reached = fingerprint(reach, Deadline(allowed_s, thread_cpu_s), apart=apart)
+    around = repr((os.getcwd(), modes(), torch.get_num_threads()))  # noqa: PTH109
+    variables = dict(os.environ)
+    return State(
+        _digest(reached, around, variables),
+        _digest(reached + foundations(), around, lasting(variables)),
+    )
+
+
+def _digest(reached: bytes, around: str, variables: dict[str, str]) -> bytes:
+    told = reached + f"{around} {sorted(variables.items())}".encode(errors="surrogateescape")
+    return hashlib.blake2b(told, digest_size=16).digest()
 
 
 def _used_of(prefix: ast.FunctionDef) -> set[str] | None:

@@ -1,0 +1,243 @@
+"""Values on disk that the workers of a machine share, and that the next run finds again if asked.
+
+    head | why | segments | index           shared memory, as that of the shelf (shelf.py)
+    a pair of files for each seat of a run  (folder.py)
+
+A segment is a file of values. Values are read with `pread` and never mapped: a file that is cut
+short is a miss so, and no SIGBUS.
+Promise: what fails costs speed and is told once; nothing is written then, and what is there is read.
+Owner: the trainer makes it and opens the seats' files; a seat's worker writes to them.
+"""
+
+import contextlib
+import os
+import struct
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from stoker.memory.phases import Counts
+from stoker.memory.store.disk.folder import Folder
+from stoker.memory.store.index import SLOT_NBYTES, Entry, Index, slot_of
+from stoker.wire.arena import Arena
+
+NUM_SEATS = 64  # as at the shelf
+MAX_SEGMENTS = 2048  # of earlier runs; older ones are not read
+_NUM_SLOTS = 1 << 20
+_ALIGN_NBYTES = 64
+_LOOK_EVERY_NBYTES = 64 << 20  # written, between two looks at what other runs have written
+_NAME = struct.Struct("<32s")
+_TEXT_NBYTES = 256
+_HEAD = 2 + 2 * NUM_SEATS + MAX_SEGMENTS  # numbers of 8 bytes: see _Head
+_WHY_AT = 8 * _HEAD
+_NAMES_AT = _WHY_AT + _TEXT_NBYTES
+_INDEX_AT = -(-(_NAMES_AT + MAX_SEGMENTS * _NAME.size) // 4096) * 4096
+_BLOCK_WORDS = 512  # of 8 bytes: a page
+
+
+class DiskWish(NamedTuple):
+    """What a run wants of a disk. keeps: for the next run; if not, all is gone with this one."""
+
+    path: Path
+    nbytes: int
+    keeps: bool
+
+
+class Disk:
+    """Raises OSError where the folder cannot be made or the memory is refused."""
+
+    def __init__(self, wish: DiskWish) -> None:
+        self.budget_nbytes, self.keeps = wish.nbytes, wish.keeps
+        self._folder = Folder(wish.path)
+        self._arena = Arena(_INDEX_AT + _NUM_SLOTS * SLOT_NBYTES)
+        numbers = self._arena.view(0, 8 * _HEAD).cast("q")
+        self._others = numbers[:1]  # bytes of other runs' files, as last seen
+        self._was_full = numbers[1:2]
+        self._tails = numbers[2 : 2 + NUM_SEATS]
+        self._num_slots = numbers[2 + NUM_SEATS : 2 + 2 * NUM_SEATS]
+        self._was_read = numbers[2 + 2 * NUM_SEATS :]  # of each segment, by this run
+        index_nbytes = _NUM_SLOTS * SLOT_NBYTES
+        self._index = Index(self._arena.view(_INDEX_AT, index_nbytes), _NUM_SLOTS)
+        self._files: dict[int, tuple[int, int]] = {}  # of the seats
+        self._readable: dict[int, int | None] = {}  # descriptors of segments
+        self._num_segments = NUM_SEATS
+        if self.keeps:
+            self._load()
+        self._others[0] = self._folder.used_nbytes()
+
+    def __del__(self) -> None:
+        for fds in getattr(self, "_files", {}).values():
+            for fd in fds:
+                os.close(fd)
+        for fd in getattr(self, "_readable", {}).values():
+            if fd is not None:
+                os.close(fd)
+
+    # -- the trainer's ---------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        """Take up what earlier runs have kept."""
+        for name in self._folder.earlier()[: MAX_SEGMENTS - NUM_SEATS]:
+            number, self._num_segments = self._num_segments, self._num_segments + 1
+            at = _NAMES_AT + number * _NAME.size
+            self._arena.view(at, _NAME.size)[:] = _NAME.pack(name.encode())
+            for key, entry in self._folder.entries_of(name):
+                self._index.add(key, entry._replace(pid=number))
+
+    def open_seats(self, seats: list[int]) -> None:
+        """Before workers are forked open the files without a name that they write to."""
+        for seat in seats if not self.keeps else ():
+            if seat not in self._files and not self.why:
+                self._open(seat)
+
+    def _open(self, seat: int) -> bool:
+        try:
+            name = self._folder.name_of(seat)
+            self._files[seat] = self._folder.open_new(name, self.keeps)
+        except OSError as error:
+            self.say_why(f"{error.strerror or error}: {self._folder.path}")
+            return False
+        return True
+
+    def make_room(self) -> None:
+        """Remove what this run has not read though an epoch is over, if there was no room for more."""
+        if self.keeps and self._was_full[0]:
+            self._was_full[0] = 0
+            for number in range(NUM_SEATS, self._num_segments):
+                if not self._was_read[number]:
+                    self._folder.remove(self._name_of(number))
+            self._look_at_others()
+
+    def used_nbytes(self) -> int:
+        return sum(self._tails) + SLOT_NBYTES * sum(self._num_slots) + self._others[0]
+
+    @property
+    def path(self) -> str:
+        return str(self._folder.path)
+
+    @property
+    def why(self) -> str:
+        """Why no more is written; empty if nothing is in the way."""
+        text = bytes(self._arena.view(_WHY_AT, _TEXT_NBYTES))
+        return text.partition(b"\0")[0].decode(errors="replace")
+
+    def say_why(self, why: str) -> None:
+        data = why.encode(errors="replace")[: _TEXT_NBYTES - 1]
+        self._arena.view(_WHY_AT, _TEXT_NBYTES)[:] = data.ljust(_TEXT_NBYTES, b"\0")
+
+    def learnt(self, digest: bytes) -> Counts | None:
+        """Return what an earlier run learnt of a dataset in this very state."""
+        return self._folder.learnt(digest) if self.keeps else None
+
+    def note_learnt(self, digest: bytes, counts: Counts) -> None:
+        if self.keeps and not self.why:
+            try:
+                self._folder.note_learnt(digest, counts)
+            except OSError as error:
+                self.say_why(f"{error.strerror or error}: {self._folder.path}")
+
+    # -- everybody's -----------------------------------------------------------------------------
+
+    def find(self, key: bytes) -> Entry | None:
+        """Return where a value lies; its pid is the segment's number."""
+        return self._index.find(key)
+
+    def read(self, entry: Entry) -> memoryview | None:
+        """Return a copy of a value, in memory of its own; None if it is damaged or gone."""
+        fd = self._descriptor_of(entry.pid)
+        if fd is None:
+            return None
+        found = _memory_of(entry.nbytes)
+        try:
+            num = os.preadv(fd, [found], entry.offset)
+        except OSError:
+            return None
+        return found if num == entry.nbytes and _checksum(found) == entry.check else None
+
+    def _descriptor_of(self, segment: int) -> int | None:
+        if segment in self._files:
+            return self._files[segment][0]
+        if segment < NUM_SEATS and not self.keeps:
+            return None  # of workers that were forked after this one
+        if segment not in self._readable:
+            self._readable[segment] = self._folder.open_values(self._name_of(segment))
+            self._was_read[segment] = 1
+        return self._readable[segment]
+
+    def _name_of(self, segment: int) -> str:
+        if segment < NUM_SEATS:
+            return self._folder.name_of(segment)
+        data = bytes(self._arena.view(_NAMES_AT + segment * _NAME.size, _NAME.size))
+        return data.partition(b"\0")[0].decode(errors="replace")
+
+    # -- a seat's worker's -----------------------------------------------------------------------
+
+    def has_room(self, seat: int, nbytes: int) -> bool:
+        can_write = self.keeps or seat in self._files
+        if nbytes >= 1 << 32 or not can_write or self.why:
+            return False
+        has_room = self.used_nbytes() + nbytes + SLOT_NBYTES <= self.budget_nbytes
+        self._was_full[0] |= not has_room
+        return has_room
+
+    def put(self, seat: int, key: bytes, parts: list[memoryview], made_us: int) -> bool:
+        """Append a value, and tell the index and the file of slots. Returns False if that fails."""
+        if seat not in self._files and not self._open(seat):
+            return False
+        values_fd, index_fd = self._files[seat]
+        joined = _memory_of(sum(part.nbytes for part in parts))
+        at = 0
+        for part in parts:
+            joined[at : at + part.nbytes] = part.cast("B")
+            at += part.nbytes
+        start, number = self._tails[seat], self._num_slots[seat]
+        entry = Entry(start, at, min(made_us, (1 << 32) - 1), seat, _checksum(joined))
+        try:
+            _write(values_fd, joined, start)
+            self._tails[seat] = -(-(start + at) // _ALIGN_NBYTES) * _ALIGN_NBYTES
+            _write(index_fd, memoryview(slot_of(key, entry)), number * SLOT_NBYTES)
+        except OSError as error:
+            self.say_why(f"{error.strerror or error}: {self._folder.path}")
+            return False
+        self._num_slots[seat] = number + 1
+        if start // _LOOK_EVERY_NBYTES != self._tails[seat] // _LOOK_EVERY_NBYTES:
+            self._look_at_others()
+        return self._index.add(key, entry)
+
+    def _look_at_others(self) -> None:
+        own = sum(self._tails) + SLOT_NBYTES * sum(self._num_slots) if self.keeps else 0
+        with contextlib.suppress(OSError):  # the folder is gone
+            self._others[0] = max(self._folder.used_nbytes() - own, 0)
+
+
+def _write(fd: int, memory: memoryview, at: int) -> None:
+    """Raises OSError, also if there is no room for all of it."""
+    while memory.nbytes:
+        num = os.pwrite(fd, memory, at)
+        memory, at = memory[num:], at + num
+
+
+def _memory_of(nbytes: int) -> memoryview:
+    """Return memory that nothing else holds; NumPy does not clear it first."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None or not nbytes:
+        return memoryview(bytearray(nbytes))
+    return memoryview(numpy.empty(nbytes, numpy.uint8))
+
+
+def _checksum(memory: memoryview) -> int:
+    """Return 32 bits. Pages count by where they lie, times an odd number each (one with an even
+    number would lose bits), so that two that changed places show, as one flipped bit does."""
+    num_blocks = memory.nbytes // (8 * _BLOCK_WORDS)
+    total = memory.nbytes
+    if num_blocks:
+        words = torch.frombuffer(memory, dtype=torch.int64, count=num_blocks * _BLOCK_WORDS)
+        sums = words.view(num_blocks, _BLOCK_WORDS).sum(1)
+        total += int((sums * torch.arange(1, 2 * num_blocks + 1, 2, device="cpu")).sum())
+    rest = bytes(memory[num_blocks * 8 * _BLOCK_WORDS :])
+    if rest:
+        words = torch.frombuffer(bytearray(rest + bytes(-len(rest) % 8)), dtype=torch.int64)
+        total += int(words.sum())
+    return (total ^ total >> 32) & 0xFFFFFFFF

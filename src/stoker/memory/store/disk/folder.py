@@ -1,0 +1,138 @@
+"""The folder of a store on disk: which files it has, and what they tell.
+
+    DIR/stoker-remembered-1/<run>-<seat>.values    values, one behind the other
+                            <run>-<seat>.index     of each a slot of index.py
+                            <digest>.place         what was learnt of a dataset
+
+A run writes files of its own and reads those of earlier ones, so that runs that share a folder need
+no lock; a file that another run removes is a miss.
+Promise: nothing that is read here is run or believed without its checksum.
+"""
+
+import contextlib
+import os
+import uuid
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from stoker.memory.phases import EMPTY, Counts
+from stoker.memory.store.index import SLOT_NBYTES, Entry, read_slot
+from stoker.memory.store.rows import pack_counts, unpack_counts
+
+NAME = "stoker-remembered-1"
+_VALUES, _INDEX, _PLACE = ".values", ".index", ".place"
+_CRC_NBYTES = 4
+
+
+class Folder:
+    """Raises OSError where it cannot be made."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path / NAME
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.run = uuid.uuid4().hex[:12]
+
+    def name_of(self, seat: int) -> str:
+        """Name the files that a seat of this run writes to."""
+        return f"{self.run}-{seat}"
+
+    def earlier(self) -> list[str]:
+        """Name the files of other runs, those that were used last first."""
+        found = {path.stem: _used_s(path) for path in self.path.glob(f"*{_INDEX}")}
+        own = [name for name in found if name.startswith(self.run)]
+        return sorted(found.keys() - own, key=lambda name: -found[name])
+
+    def entries_of(self, name: str) -> Iterator[tuple[bytes, Entry]]:
+        """Iterate keys and where their values lie; what is damaged is left out."""
+        try:
+            told = self._at(name, _INDEX).read_bytes()
+        except OSError:
+            return
+        for at in range(0, len(told) - SLOT_NBYTES + 1, SLOT_NBYTES):
+            found = read_slot(told[at : at + SLOT_NBYTES])
+            if found is not None:
+                yield found
+
+    def used_nbytes(self) -> int:
+        """Add up all files. Raises OSError."""
+        with os.scandir(self.path) as files:
+            return sum(map(_nbytes_of, files))
+
+    def open_new(self, name: str, is_kept: bool) -> tuple[int, int]:
+        """Return descriptors of a new pair of files: values, index. Without a name, if they are not
+        to be kept: then they are gone with the last process. Raises OSError."""
+        found: list[int] = []
+        try:
+            for suffix in (_VALUES, _INDEX):
+                path = self._at(name, suffix)
+                found.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+                if not is_kept:
+                    path.unlink()
+        except OSError:
+            for fd in found:
+                os.close(fd)
+            raise
+        return found[0], found[1]
+
+    def open_values(self, name: str) -> int | None:
+        """Return a descriptor to read values by, and note that they are used; None: they are gone."""
+        try:
+            found = os.open(self._at(name, _VALUES), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        with contextlib.suppress(OSError):  # another user's, or read-only: then it looks unused
+            os.utime(self._at(name, _INDEX))
+        return found
+
+    def remove(self, name: str) -> None:
+        """Remove a pair of files; what cannot be removed stays."""
+        for suffix in (_INDEX, _VALUES):
+            with contextlib.suppress(OSError):
+                self._at(name, suffix).unlink()
+
+    def learnt(self, digest: bytes) -> Counts | None:
+        """Return what an earlier run learnt of a dataset in this very state."""
+        try:
+            told = self._at(digest.hex(), _PLACE).read_bytes()
+        except OSError:
+            return None
+        numbers, crc = told[:-_CRC_NBYTES], told[-_CRC_NBYTES:]
+        if crc != _crc(numbers):
+            return None
+        counts = unpack_counts(numbers)
+        return None if counts == EMPTY else counts
+
+    def note_learnt(self, digest: bytes, counts: Counts) -> None:
+        """Raises OSError."""
+        numbers = pack_counts(counts)
+        path = self._at(digest.hex(), _PLACE)
+        # All at once, for another process may be reading it.
+        part = path.with_suffix(f".{self.run}-{os.getpid()}")
+        try:
+            part.write_bytes(numbers + _crc(numbers))
+            part.replace(path)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
+
+    def _at(self, name: str, suffix: str) -> Path:
+        return self.path / (name + suffix)
+
+
+def _nbytes_of(file: os.DirEntry[str]) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:  # another run has just removed it
+        return 0
+
+
+def _crc(data: bytes) -> bytes:
+    return zlib.crc32(data).to_bytes(_CRC_NBYTES, "little")
+
+
+def _used_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

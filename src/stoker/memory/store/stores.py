@@ -1,0 +1,122 @@
+"""What one worker finds and keeps: in memory first, then on disk.
+
+Promise: what `memory_of` returns are the bytes that were kept under exactly this key.
+Owner: the worker's main thread.
+"""
+
+import hashlib
+from typing import NamedTuple
+
+from stoker.clock import now_s
+from stoker.memory.phases import MIN_GAIN
+from stoker.memory.store.disk import Disk
+from stoker.memory.store.index import Entry
+from stoker.memory.store.shelf import ShelfAccess
+
+_NUM_TO_JUDGE = 16  # values read from a disk, before it is judged
+
+
+class Key(NamedTuple):
+    """What a value is kept under. lasting: in another run too; empty if it is not to be."""
+
+    now: bytes
+    lasting: bytes
+
+
+def key_of(state: bytes, lasting: bytes, index: object) -> Key:
+    """state, lasting: all that the value depends on, in this run, and in another one too."""
+    told = repr(index).encode()
+    now = hashlib.blake2b(state + told, digest_size=16).digest()
+    return Key(now, hashlib.blake2b(lasting + told, digest_size=16).digest() if lasting else b"")
+
+
+class Kept(NamedTuple):
+    """A value that was found."""
+
+    entry: Entry
+    is_on_disk: bool
+
+    @property
+    def made_us(self) -> int:
+        return self.entry.made_us
+
+
+class Stores:
+    def __init__(self, access: ShelfAccess) -> None:
+        self._shelf, self.seat = access.shelf, access.seat
+        self._disk: Disk | None = access.shelf.disk
+        self._whole: set[tuple[int, int]] = set()  # values that this worker has found undamaged
+        self.wrote_s = 0.0  # to the disk, which waits
+        self._num_read = 0  # from there
+        self._read_s = self._made_s = 0.0  # that took, and what it would have taken to make them
+
+    @property
+    def lasts(self) -> bool:
+        """Whether another run may find what is kept."""
+        return self._disk is not None and self._disk.keeps
+
+    @property
+    def has_disk(self) -> bool:
+        return self._disk is not None
+
+    def find(self, key: Key) -> Kept | None:
+        entry = self._shelf.find(key.now)
+        if entry is not None:
+            return Kept(entry, is_on_disk=False)
+        if self._disk is None or not key.lasting or self._is_slow():
+            return None
+        entry = self._disk.find(key.lasting)
+        return None if entry is None else Kept(entry, is_on_disk=True)
+
+    def memory_of(self, kept: Kept) -> memoryview | None:
+        """Return a value's bytes; None if they are damaged or gone."""
+        if kept.is_on_disk:
+            return self._read(kept.entry)
+        entry = kept.entry
+        if (entry.offset, entry.check) not in self._whole:
+            # In memory each is read for that once by each worker.
+            if not self._shelf.is_whole(entry):
+                return None
+            self._whole.add((entry.offset, entry.check))
+        return self._shelf.view(entry)
+
+    def _read(self, entry: Entry) -> memoryview | None:
+        assert self._disk is not None
+        began_s = now_s()
+        found = self._disk.read(entry)
+        self._num_read += 1
+        self._read_s += now_s() - began_s
+        self._made_s += entry.made_us / 1e6
+        return found
+
+    def _is_slow(self) -> bool:
+        """Whether the disk has been found to be no faster than making samples again."""
+        return self._num_read >= _NUM_TO_JUDGE and MIN_GAIN * self._read_s > self._made_s
+
+    def is_of_another(self, kept: Kept, pid: int) -> bool:
+        """Whether another worker has made a value than the one with this pid."""
+        return kept.entry.pid != (self.seat if kept.is_on_disk else pid)
+
+    def has_room(self, nbytes: int) -> bool:
+        seat = self.seat
+        if seat is None:
+            return False
+        on_shelf = self._shelf.has_room(seat, nbytes)
+        return on_shelf or (self._disk is not None and self._disk.has_room(seat, nbytes))
+
+    def put(self, key: Key, parts: list[memoryview], made_us: int) -> bool:
+        """Keep a value in memory, and on disk if it is to last or if memory is full. Returns
+        whether it is kept."""
+        if self.seat is None:
+            return False
+        nbytes = sum(part.nbytes for part in parts)
+        is_kept = self._shelf.has_room(self.seat, nbytes) and self._shelf.put(
+            self.seat, key.now, parts, made_us
+        )
+        if self._disk is None or not key.lasting or (is_kept and not self.lasts):
+            return is_kept
+        if self._disk.has_room(self.seat, nbytes):
+            began_s = now_s()
+            is_kept |= self._disk.put(self.seat, key.lasting, parts, made_us)
+            self.wrote_s += now_s() - began_s
+        return is_kept

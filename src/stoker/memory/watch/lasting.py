@@ -1,0 +1,67 @@
+"""What values depend on beside their dataset, if another run is to find them: machine and libraries."""
+
+import functools
+import hashlib
+import os
+import platform
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+
+_FORMAT = 1  # of values and counts: to be raised when coding.py or phases.py changes what they mean
+# Variables that differ from terminal to terminal and from job to job; a sample that is seen to read
+# one is not kept for another run (watch/evidence.py).
+_SESSION = {
+    "_", "OLDPWD", "SHLVL", "WINDOWID", "STY", "PS1", "PROMPT", "COLUMNS", "LINES", "HOSTNAME",
+    "DISPLAY", "INVOCATION_ID", "JOURNAL_STREAM", "COLORTERM", "MASTER_PORT",
+}  # fmt: skip
+_SESSION_PREFIXES = (
+    "SLURM", "SSH_", "XDG_", "DBUS_", "TMUX", "TERM", "VTE_", "PBS_", "LSB_", "STOKER", "JPY_",
+    "JOB_", "TORCHELASTIC", "PYTEST_",
+)  # fmt: skip
+_CPU = ("model name", "flags", "Features", "CPU part")  # lines of /proc/cpuinfo, of x86 and ARM
+_INSTALLED = (".dist-info", ".egg-info", ".pth")
+
+
+def is_of_session(variable: str) -> bool:
+    """Whether an environment variable is of this terminal or job alone."""
+    return variable in _SESSION or variable.startswith(_SESSION_PREFIXES)
+
+
+def lasting(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return those of the variables that another run on this machine has too."""
+    return {name: text for name, text in variables.items() if not is_of_session(name)}
+
+
+@functools.cache
+def foundations() -> bytes:
+    """Return 16 bytes that change with Python, any installed package, the processor, and stoker.
+
+    Instructions decide the last bit of a sum, and a folder may be on a disk that machines share.
+    """
+    told = [_FORMAT, sys.version, platform.machine(), *_cpu(), torch.__version__, *_packages()]
+    return hashlib.blake2b(repr(told).encode(), digest_size=16).digest()
+
+
+def _cpu() -> Iterator[str]:
+    try:
+        first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+    except OSError:
+        return
+    yield from (line for line in first.splitlines() if line.startswith(_CPU))
+
+
+def _packages() -> Iterator[object]:
+    """Iterate what is installed: names with versions, and when it was."""
+    for folder in dict.fromkeys(sys.path):
+        try:
+            with os.scandir(folder or ".") as found:
+                yield sorted(
+                    (each.name, each.stat().st_mtime_ns)
+                    for each in found
+                    if each.name.endswith(_INSTALLED)
+                )
+        except OSError:
+            continue  # no folder: a zip, or nothing
