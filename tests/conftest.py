@@ -197,6 +197,9 @@ def settle(before: frozenset[int], timeout_s: float = GRACE_S) -> None:
 
 
 def leaks_since(before: Holdings) -> dict[str, object]:
+    shelves = sys.modules.get("stoker.memory.store.shelves")
+    if shelves is not None:
+        shelves._shelf = None  # a process has one as long as it lives
     gc.collect()
     end_s = time.monotonic() + GRACE_S
     for thread in frozenset(threading.enumerate()) - before.threads:
@@ -247,5 +250,6 @@ def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.node.stash.get(FAILED, False):  # its traceback holds iterators alive
         sys.last_exc = None  # so that they end before the next test
         return
+    getattr(request.node, "funcargs", {}).clear()  # all other fixtures have ended
     leaks = leaks_since(before)
     assert not leaks, f"left behind: {leaks}"

@@ -30,6 +30,10 @@ def work(number):
     return total
 
 
+def hard_work(number):
+    return float(sum(work(number + k) for k in range(8)))
+
+
 def numbers(*values):
     return torch.tensor(values, dtype=torch.float64)
 
@@ -56,6 +60,37 @@ class OfAFile(Base):
     def __getitem__(self, i):
         text = Path(self.paths[i]).read_text()
         return numbers(i, work(len(text)))
+
+
+class LargeInPlace(Base):
+    """The second half writes all over what it is given; that is mapped, not copied."""
+
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        volume = torch.full((300_000,), hard_work(i))
+        volume += random.random()
+        volume[::7] = 3.0
+        return volume[: 1 << 10].clone()
+
+
+class LargeArrayInPlace(Base):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        volume = np.full((150_000,), hard_work(i))
+        volume += random.random()
+        return numbers(i, float(volume[5]))
+
+
+class LargeResized(Base):
+    """What is mapped could not grow."""
+
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        volume = torch.full((300_000,), hard_work(i))
+        return volume.resize_(300_008)[: 1 << 10] + random.random()
 
 
 class ThenRandom(Base):

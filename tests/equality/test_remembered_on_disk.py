@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from stoker.config import Disk, Settings
+from stoker import config
+from stoker.config import Settings
 from stoker.memory import phases
-from stoker.memory.store import shelves
+from stoker.memory.store import DiskWish, shelves
+from stoker.memory.store.disk import Disk
 from stoker.memory.store.disk import disk as disk_module
 from stoker.memory.watch import lasting
 from tests.equality import impure
@@ -41,7 +43,7 @@ def folder(tmp_path):
 
 
 def settings_of(tmp_path, nbytes=MUCH, keep=True, memory=None, cache="auto"):
-    disk = Disk(str(tmp_path / "disk"), nbytes)
+    disk = config.Disk(str(tmp_path / "disk"), nbytes)
     return Settings(quiet=True, cache=cache, cache_memory=memory, cache_disk=disk, cache_keep=keep)
 
 
@@ -112,6 +114,23 @@ def test_a_folder_that_cannot_be_made_costs_speed_and_is_told(folder, tmp_path):
     both(loader_of(impure.Pure, folder), epochs, settings=settings_of(tmp_path))
     assert place_of(impure.Pure)[1].num_hits > impure.NUM  # in memory
     assert str(tmp_path / "disk") in shelves.own_shelf().why_no_disk
+
+
+def test_files_that_the_script_closes_under_us_are_written_to_no_more(folder, tmp_path):
+    own = Disk(DiskWish(tmp_path / "disk", MUCH, keeps=False))
+    own.open_seats([0])
+    fds = own._files[0]
+    path = tmp_path / "mine"
+    path.write_bytes(b"mine")
+    for fd in fds:
+        os.close(fd)
+    taken = [os.open(path, os.O_RDWR) for _ in fds]
+    assert set(taken) == set(fds)
+    assert not own.put(0, bytes(16), [memoryview(b"x" * 64)], 1)
+    assert "closed" in own.why
+    assert path.read_bytes() == b"mine"
+    for fd in taken:
+        os.close(fd)
 
 
 # -- from run to run ---------------------------------------------------------------------------------

@@ -16,7 +16,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
+from stoker.config import Disk, Settings
 from stoker.local import spawned
+from stoker.memory.store import shelves
+from tests.equality import impure
 from tests.equality.cases import draw_all, step
 from tests.equality.shards import SHARDS, Shards
 from tests.equality.sides import both, installed
@@ -257,3 +260,31 @@ def test_a_spawned_worker_tells_the_same_states(method):
         multiprocessing_context=method,
     )  # fmt: skip
     stateful.both(state_of_the_third, make, is_ragged=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "num_epochs"),
+    [("spawn", 5), pytest.param("forkserver", 6, marks=pytest.mark.full)],
+)
+def test_they_remember_samples_in_memory_and_on_disk(method, num_epochs, tmp_path, monkeypatch):
+    monkeypatch.setattr(shelves, "_shelf", None)
+    settings = Settings(
+        quiet=True, cache_memory=40 << 20, cache_disk=Disk(str(tmp_path / "disk"), 1 << 30)
+    )
+    large = partial(
+        make,
+        method=method,
+        dataset=impure.LargeInPlace(tmp_path),
+        batch_size=4,
+        persistent_workers=method == "spawn",
+    )
+
+    def run(loader):
+        for _ in range(num_epochs):
+            yield from loader
+
+    both(large, run, settings=settings)
+    [(_, why, counts)] = shelves.own_shelf().places().values()
+    assert why == ""
+    assert counts.num_hits > impure.NUM
+    assert counts.stored_nbytes > 40 << 20  # more than memory has room for

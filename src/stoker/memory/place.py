@@ -51,6 +51,7 @@ from stoker.memory.watch import (
 _COUNT_BYTES_EVERY = 16  # samples made, of those that are watched: it costs 30 us
 _COMPARED = (0, 1, 4, 15)  # samples under watch, at which all that the dataset reaches is compared
 _REFRESH_EVERY = 64  # samples between two looks at what other workers have found
+_LARGE_NBYTES = 1 << 20  # from here on a value is rather mapped than copied.
 _PIECE_NBYTES = 1 << 18
 MAX_MOVES = 2  # of what a prefix reaches, in one worker
 
@@ -379,10 +380,15 @@ class Place:
     def _read(self, kept: Kept) -> Reached | None:
         """Return what is kept; None if that is damaged, or of files that have changed."""
         assert self._prefix is not None
-        memory = self._desk.stores.memory_of(kept)
+        copied, stores = self._desk.copies or not self._prefix.is_whole, self._desk.stores
+        memory = None
+        if copied and kept.entry.nbytes >= _LARGE_NBYTES and self._prefix.may_map:
+            memory = stores.own_memory_of(kept)
+            copied = memory is None
+        if memory is None:
+            memory = stores.memory_of(kept)
         if memory is None:
             return None
-        copied = self._desk.copies or not self._prefix.is_whole
         told, way, values = Value(memory).build(copied)
         return Reached(way, values) if are_same(told) else None
 

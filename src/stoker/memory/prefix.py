@@ -19,6 +19,7 @@ from stoker.memory.watch import UNKNOWN, Look, reach_of, state_of
 
 _LOOK_FRAC = 0.01  # of a worker's time, for looks at all that the prefix reaches
 _NUM_SURFACE = 64  # attributes of the dataset that are looked at before each sample
+_OF_OWN_MEMORY = {"resize", "resize_", "resize_as_", "set_", "base", "flags", "owndata"}
 _SIZED = (list, dict, set)
 
 
@@ -55,6 +56,11 @@ class Prefix:
     @property
     def is_whole(self) -> bool:
         return self._halves is None
+
+    @property
+    def may_map(self) -> bool:
+        """Whether the second half may be given values in memory that cannot grow."""
+        return self._halves is not None and not self._halves.names_behind & _OF_OWN_MEMORY
 
     @property
     def is_met(self) -> bool:

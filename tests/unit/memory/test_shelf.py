@@ -145,3 +145,30 @@ def test_a_full_neighbourhood_takes_no_more(memory):
     index = Index(memory, 64)
     added = [index.add(bytes(8) + number.to_bytes(8, "little"), ENTRY) for number in range(20)]
     assert added == [True] * 16 + [False] * 4
+
+
+def test_what_is_written_to_a_view_of_ones_own_nobody_else_sees():
+    shelf = make_shelf(1 << 22)
+    parts = [memoryview(bytes([k]) * 5000) for k in range(3)]
+    for k in range(3):
+        assert shelf.put(0, bytes([k]) * 16, parts, 1)
+    entry = shelf.find(bytes([1]) * 16)
+    own = shelf.own_view(entry)
+    assert own == shelf.view(entry) and shelf.is_whole(entry, own)
+    own[4000:9000] = bytes(5000)
+    assert shelf.is_whole(entry) and not shelf.is_whole(entry, own)
+    assert shelf.own_view(entry) == shelf.view(entry)
+
+
+def test_a_view_of_ones_own_is_refused_where_another_file_has_got_the_number(tmp_path):
+    shelf = make_shelf(1 << 22)
+    assert shelf.put(0, bytes(16), [memoryview(bytes(5000))], 1)
+    entry = shelf.find(bytes(16))
+    fd = shelf._arena.fd
+    os.close(fd)
+    assert shelf.own_view(entry) is None
+    (tmp_path / "x").write_bytes(bytes(1 << 20))
+    assert os.open(tmp_path / "x", os.O_RDWR) == fd
+    assert shelf.own_view(entry) is None
+    del shelf
+    os.close(fd)  # that is not ours to close

@@ -25,8 +25,8 @@ class Memory:
         wish: Wish | None = None,
     ) -> None:
         """Take a region of an arena for each slot. can_travel: to processes that are spawned;
-        user: see `ArenaPool.take`; wish: of seats at the shelf, which only forked workers reach."""
-        self._seats = Seats(None if can_travel else wish, slots)
+        user: see `ArenaPool.take`; wish: of seats at the shelf."""
+        self._seats = Seats(wish, slots, are_spawned=can_travel)
         # Not the loader itself, which may have its iterator and so this: a cycle.
         self._user = None if user is None else ref(user)
         self._regions = forks.pool.take(len(slots), arena_nbytes, can_travel, user)

@@ -104,6 +104,12 @@ class Halves:
             for rest in self._ways
         ]
 
+    @functools.cached_property
+    def names_behind(self) -> set[str]:
+        """The attributes that the second half's own code names."""
+        nodes = (node for rest in self._ways for each in rest for node in ast.walk(each))
+        return {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+
     def prefix(self, dataset: Any, index: Any) -> Reached:
         """Run the first half. Raises what the function raises."""
         reached = self._call(dataset, index)

@@ -41,13 +41,14 @@ _SEATS_AT = _INDEX_AT + _NUM_SLOTS * SLOT_NBYTES
 class Shelf:
     """The shared memory, as every process sees it that was forked from the trainer."""
 
-    def __init__(self, budget_nbytes: int) -> None:
-        """Map it. budget_nbytes: of values. Raises OSError where the system refuses."""
+    def __init__(self, budget_nbytes: int, arena: Arena | None = None) -> None:
+        """Map it. budget_nbytes: of values; arena: that of a shelf of another process. Raises OSError
+        where the system refuses."""
         self.budget_nbytes = budget_nbytes
         self.span_nbytes = min(
             -(-max(budget_nbytes, 1) // _PAGE_NBYTES) * _PAGE_NBYTES, _MAX_NBYTES // NUM_SEATS
         )
-        self._arena = Arena(_SEATS_AT + NUM_SEATS * self.span_nbytes)
+        self._arena = arena or _arena_of(_SEATS_AT + NUM_SEATS * self.span_nbytes)
         self._tails = self._arena.view(0, NUM_SEATS * _TAIL.size).cast("q")
         self._index = Index(self._arena.view(_INDEX_AT, _NUM_SLOTS * SLOT_NBYTES), _NUM_SLOTS)
         self._taken: set[int] = set()
@@ -56,6 +57,15 @@ class Shelf:
         self.why_no_disk = ""
 
     # -- the trainer's ---------------------------------------------------------------------------
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle only while a process is being started: multiprocessing carries the descriptors."""
+        return _shelf_of, (self.budget_nbytes, self._arena, self.disk)
+
+    @property
+    def can_travel(self) -> bool:
+        """Whether processes that are spawned can reach it."""
+        return self._arena.can_travel
 
     def add_disk(self, wish: DiskWish) -> None:
         """Keep on disk too; what is in the way of that is told, and no more."""
@@ -89,9 +99,15 @@ class Shelf:
         """View a value, which stays where it is as long as the shelf."""
         return self._arena.view(_SEATS_AT + entry.offset, entry.nbytes)
 
-    def is_whole(self, entry: Entry) -> bool:
-        """Whether a value's bytes are those that were written."""
+    def own_view(self, entry: Entry) -> memoryview | None:
+        """View a value so that nobody else sees what is written there; None if that cannot be."""
+        return self._arena.own_view(_SEATS_AT + entry.offset, entry.nbytes)
+
+    def is_whole(self, entry: Entry, own: memoryview | None = None) -> bool:
+        """Whether a value's bytes are those that were written. own: as they are mapped there."""
         address = self._arena.address + _SEATS_AT + entry.offset
+        if own is not None:
+            address = ctypes.addressof(ctypes.c_char.from_buffer(own))
         return _checksum(address, entry.nbytes) == entry.check
 
     def used_nbytes(self) -> int:
@@ -192,6 +208,21 @@ class ShelfAccess(NamedTuple):
     seat: int | None
     loader: bytes
     audit: bool
+
+
+def _shelf_of(budget_nbytes: int, arena: Arena, disk: Disk | None) -> Shelf:
+    shelf = Shelf(budget_nbytes, arena)
+    shelf.disk = disk
+    return shelf
+
+
+def _arena_of(nbytes: int) -> Arena:
+    """Return memory with a descriptor, by which parts of it can be mapped once more; without one
+    where the system refuses that. Raises OSError where it refuses both."""
+    try:
+        return Arena(nbytes, can_travel=True)
+    except OSError:  # ulimit -f
+        return Arena(nbytes)
 
 
 def make_shelf(budget_nbytes: int) -> Shelf | None:

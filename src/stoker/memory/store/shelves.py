@@ -49,15 +49,19 @@ def _get(wish: Wish) -> Shelf | None:
 
 
 class Seats:
-    """The seats of one loader's workers."""
+    """The seats of one loader's workers. are_spawned: they inherit nothing."""
 
-    def __init__(self, wish: Wish | None, slots: Sequence[Hashable]) -> None:
+    def __init__(
+        self, wish: Wish | None, slots: Sequence[Hashable], are_spawned: bool = False
+    ) -> None:
         self._wish = wish
         self._shelf: Shelf | None = None
         self._seat_of: dict[Hashable, int] = {}
         if wish is not None:
             with _lock:
                 self._shelf = _get(wish)
+                if are_spawned and self._shelf is not None and not self._shelf.can_travel:
+                    self._shelf = None
                 if self._shelf is not None:
                     seats = self._shelf.take_seats(len(slots))
                     self._seat_of = dict(zip(slots, seats, strict=False))

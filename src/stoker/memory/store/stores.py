@@ -69,16 +69,24 @@ class Stores:
         return None if entry is None else Kept(entry, is_on_disk=True)
 
     def memory_of(self, kept: Kept) -> memoryview | None:
-        """Return a value's bytes; None if they are damaged or gone."""
+        """Return a value's bytes, to be read only; None if they are damaged or gone."""
+        return self._read(kept.entry) if kept.is_on_disk else self._in_memory(kept.entry, None)
+
+    def own_memory_of(self, kept: Kept) -> memoryview | None:
+        """Return a value's bytes in memory that nobody else sees; None if there is none to be had,
+        if they are damaged or gone."""
         if kept.is_on_disk:
             return self._read(kept.entry)
-        entry = kept.entry
+        own = self._shelf.own_view(kept.entry)
+        return None if own is None else self._in_memory(kept.entry, own)
+
+    def _in_memory(self, entry: Entry, own: memoryview | None) -> memoryview | None:
         if (entry.offset, entry.check) not in self._whole:
-            # In memory each is read for that once by each worker.
-            if not self._shelf.is_whole(entry):
+            # Each is read for that once by each worker.
+            if not self._shelf.is_whole(entry, own):
                 return None
             self._whole.add((entry.offset, entry.check))
-        return self._shelf.view(entry)
+        return self._shelf.view(entry) if own is None else own
 
     def _read(self, entry: Entry) -> memoryview | None:
         assert self._disk is not None

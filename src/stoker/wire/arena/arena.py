@@ -20,6 +20,10 @@ from stoker.wire.arena.forked_child import ForkedChild
 ARENA_NBYTES = 64 << 30
 
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Linux; named in mmap from Python 3.13 on
+_FIXED = 0x10  # MAP_FIXED. Source: Linux, asm-generic/mman-common.h
+_libc = ctypes.CDLL(None)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *3 * [ctypes.c_int], ctypes.c_int64]
 
 
 class Arena:
@@ -40,6 +44,7 @@ class Arena:
         if fd is None:
             flags |= mmap.MAP_ANONYMOUS
         self._fd = fd
+        self._file = None if fd is None else _file_of(fd)
         self._map = mmap.mmap(-1 if fd is None else fd, nbytes, flags=flags)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
 
@@ -50,7 +55,8 @@ class Arena:
 
     def __del__(self) -> None:
         fd = getattr(self, "_fd", None)
-        if fd is not None:
+        # The script may have closed it, and another file have got its number.
+        if fd is not None and _file_of(fd) == self._file:
             os.close(fd)
 
     def view(self, offset: int, nbytes: int) -> memoryview:
@@ -63,6 +69,15 @@ class Arena:
         assert self._fd is not None, "this arena can only be inherited"
         return self._fd
 
+    def own_view(self, offset: int, nbytes: int) -> memoryview | None:
+        """View these bytes through a mapping of its own: what is written there, nobody else sees.
+        Only pages that are touched cost anything. None if the system does not map it so."""
+        if self._fd is None or _file_of(self._fd) != self._file:  # the script has closed it
+            return None
+        start = offset // mmap.PAGESIZE * mmap.PAGESIZE
+        mapped = _private(self._fd, start, offset + nbytes - start)
+        return None if mapped is None else mapped[offset - start :][:nbytes]
+
     def extent(self, offset: int, nbytes: int) -> "ctypes.Array[ctypes.c_ubyte]":
         """Return an object that exports these bytes and lives as long as any view of any view.
 
@@ -70,6 +85,27 @@ class Arena:
         but not that object.
         """
         return (ctypes.c_ubyte * nbytes).from_buffer(self._map, offset)
+
+
+def _file_of(fd: int) -> tuple[int, int] | None:
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _private(fd: int, start: int, nbytes: int) -> memoryview | None:
+    """Map a range of a file so that nobody else sees what is written to it; None if that fails.
+
+    start: at a page. The descriptor is not kept, as the mmap module would.
+    """
+    room = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(room))
+    how = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _FIXED
+    if _libc.mmap(address, nbytes, *how, fd, start) != address:
+        return None
+    return memoryview(room)
 
 
 class Travelling(Protocol):

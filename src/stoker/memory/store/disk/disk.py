@@ -13,6 +13,7 @@ import contextlib
 import os
 import struct
 import sys
+from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,9 +50,19 @@ class Disk:
     """Raises OSError where the folder cannot be made or the memory is refused."""
 
     def __init__(self, wish: DiskWish) -> None:
-        self.budget_nbytes, self.keeps = wish.nbytes, wish.keeps
+        self._wish = wish
         self._folder = Folder(wish.path)
-        self._arena = Arena(_INDEX_AT + _NUM_SLOTS * SLOT_NBYTES)
+        self._files: dict[int, tuple[int, int]] = {}  # of the seats
+        self._told: dict[int, tuple[object, ...]] = {}  # which files these are
+        self._num_segments = NUM_SEATS
+        self._begin(Arena(_INDEX_AT + _NUM_SLOTS * SLOT_NBYTES, can_travel=True))
+        if self.keeps:
+            self._load()
+        self._others[0] = self._folder.used_nbytes()
+
+    def _begin(self, arena: Arena) -> None:
+        self.budget_nbytes, self.keeps = self._wish.nbytes, self._wish.keeps
+        self._arena = arena
         numbers = self._arena.view(0, 8 * _HEAD).cast("q")
         self._others = numbers[:1]  # bytes of other runs' files, as last seen
         self._was_full = numbers[1:2]
@@ -60,17 +71,18 @@ class Disk:
         self._was_read = numbers[2 + 2 * NUM_SEATS :]  # of each segment, by this run
         index_nbytes = _NUM_SLOTS * SLOT_NBYTES
         self._index = Index(self._arena.view(_INDEX_AT, index_nbytes), _NUM_SLOTS)
-        self._files: dict[int, tuple[int, int]] = {}  # of the seats
         self._readable: dict[int, int | None] = {}  # descriptors of segments
-        self._num_segments = NUM_SEATS
-        if self.keeps:
-            self._load()
-        self._others[0] = self._folder.used_nbytes()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle only while a process is being started: multiprocessing carries the descriptors."""
+        files = {seat: tuple(map(DupFd, fds)) for seat, fds in self._files.items()}
+        return _disk_of, (self._wish, self._folder, self._num_segments, self._arena, files)
 
     def __del__(self) -> None:
-        for fds in getattr(self, "_files", {}).values():
-            for fd in fds:
-                os.close(fd)
+        for seat, fds in getattr(self, "_files", {}).items():
+            if tuple(map(_file_of, fds)) == self._told[seat]:
+                for fd in fds:
+                    os.close(fd)
         for fd in getattr(self, "_readable", {}).values():
             if fd is not None:
                 os.close(fd)
@@ -96,6 +108,7 @@ class Disk:
         try:
             name = self._folder.name_of(seat)
             self._files[seat] = self._folder.open_new(name, self.keeps)
+            self._told[seat] = tuple(map(_file_of, self._files[seat]))
         except OSError as error:
             self.say_why(f"{error.strerror or error}: {self._folder.path}")
             return False
@@ -186,6 +199,11 @@ class Disk:
         """Append a value, and tell the index and the file of slots. Returns False if that fails."""
         if seat not in self._files and not self._open(seat):
             return False
+        if tuple(map(_file_of, self._files[seat])) != self._told[seat]:
+            # Another file may have got the number since: nothing is written to that, nor closed.
+            del self._files[seat]
+            self.say_why("something in the script has closed its files")
+            return False
         values_fd, index_fd = self._files[seat]
         joined = _memory_of(sum(part.nbytes for part in parts))
         at = 0
@@ -210,6 +228,29 @@ class Disk:
         own = sum(self._tails) + SLOT_NBYTES * sum(self._num_slots) if self.keeps else 0
         with contextlib.suppress(OSError):  # the folder is gone
             self._others[0] = max(self._folder.used_nbytes() - own, 0)
+
+
+def _disk_of(
+    wish: DiskWish,
+    folder: Folder,
+    num_segments: int,
+    arena: Arena,
+    files: dict[int, tuple[Any, Any]],
+) -> Disk:
+    disk = object.__new__(Disk)
+    disk._wish, disk._folder, disk._num_segments = wish, folder, num_segments
+    disk._files = {seat: (one.detach(), two.detach()) for seat, (one, two) in files.items()}
+    disk._told = {seat: tuple(map(_file_of, fds)) for seat, fds in disk._files.items()}
+    disk._begin(arena)
+    return disk
+
+
+def _file_of(fd: int) -> tuple[int, int] | None:
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _write(fd: int, memory: memoryview, at: int) -> None:
