@@ -93,6 +93,20 @@ class LargeResized(Base):
         return volume.resize_(300_008)[: 1 << 10] + random.random()
 
 
+class OfManyBytes(Base):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        return torch.full((16 << 10,), float(work(i)))
+
+
+class OfFewBytes(Base):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        return numbers(i, hard_work(i))
+
+
 class ThenRandom(Base):
     becomes = KEPT
 

@@ -102,6 +102,28 @@ def test_a_full_shelf_serves_what_it_holds(folder):
     assert shelves.own_shelf().used_nbytes() <= 20 * 256
 
 
+def test_what_costs_little_for_its_bytes_makes_room_for_what_costs_much(folder):
+    budget_nbytes = 30 * (64 << 10)
+    loaders = [loader_of(kind, folder) for kind in (impure.OfManyBytes, impure.OfFewBytes)]
+
+    def make(workers):
+        return [loader(workers) for loader in loaders]
+
+    def run(pair):
+        for _ in range(8):
+            yield from pair[0]
+        for _ in range(8):
+            yield from pair[1]
+
+    settings = Settings(quiet=True, cache_memory=budget_nbytes)
+    both(make, run, settings=settings)
+    many, few = place_of(impure.OfManyBytes)[1], place_of(impure.OfFewBytes)[1]
+    assert many.num_hits > 30
+    assert few.num_stored == impure.NUM
+    assert few.num_hits > 2 * impure.NUM
+    assert shelves.own_shelf().used_nbytes() <= budget_nbytes
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_living_workers_remember_too(workers, folder):
     make = loader_of(impure.ThenRandom, folder, persistent_workers=True)

@@ -21,6 +21,7 @@ FIRST_EVERY, NUM_FIRST, LATER_EVERY = 64, 4096, 1024
 MIN_GAIN = 3.0  # times that a value must be cheaper to read than to make
 # What a hit costs beside its bytes, and what reading those costs. Measured: benchmarks/remembered.py
 HIT_S, READ_NBYTES_PER_S = 20e-6, 6e9
+MIN_TO_DISPLACE = 2.0  # times that a value must cost more for each byte
 NUM_TO_WEIGH = 16  # values made before the gain is judged
 # Of a worker's time may be spent on writing: before anything has proved worth it, and then. A page
 # that is touched for the first time costs as much as 6 us of computing for each KB of a sample.
@@ -167,6 +168,33 @@ def must_check(num_hits: int) -> bool:
     """Whether the hit after `num_hits` is to be made again and compared."""
     every = FIRST_EVERY if num_hits < NUM_FIRST else LATER_EVERY
     return num_hits % every == every - 1
+
+
+class Wanted(NamedTuple):
+    """Room for samples of one place. us_per_byte: what they cost; nbytes: of those that are not
+    kept; sample_nbytes: of one."""
+
+    us_per_byte: float
+    nbytes: float
+    sample_nbytes: float
+
+
+def most_wanted(places: Sequence[Counts]) -> Wanted | None:
+    """Return the room for those samples that cost most for each byte; None if all are kept."""
+    found = [
+        Wanted(each.made_us / each.made_nbytes, missing * sample_nbytes, sample_nbytes)
+        for each in places
+        if each.made_nbytes and not each.num_differed and gains(each)
+        for missing in [each.num_samples - each.num_stored]
+        for sample_nbytes in [each.made_nbytes / each.num_made]
+        if missing > 0
+    ]
+    return max(found, default=None)
+
+
+def must_go(us_per_byte: float, wanted_us_per_byte: float) -> bool:
+    """Whether a value makes room for one that costs so much more."""
+    return MIN_TO_DISPLACE * us_per_byte < wanted_us_per_byte
 
 
 def may_write(spent_s: float, worked_s: float, saved_s: float, num_proven: int) -> bool:

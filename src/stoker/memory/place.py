@@ -436,6 +436,8 @@ class Place:
         the last."""
         if not self._desk.may_write(self._num_proven):
             return False
+        if self._counts.num_made < phases.NUM_TO_WEIGH:
+            return True  # to know what it costs: cheaper values of others may make room
         return self._desk.stores.has_room(self._nbytes)
 
     def _keep(self, key: Key, parts: list[memoryview], made_s: float) -> None:

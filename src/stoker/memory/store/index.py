@@ -10,6 +10,8 @@ import hashlib
 import struct
 from typing import NamedTuple
 
+import torch
+
 KEY_NBYTES = 16
 SLOT_NBYTES = 48
 _BODY = struct.Struct(
@@ -18,6 +20,7 @@ _BODY = struct.Struct(
 _CHECK_AT = _BODY.size  # 40: eight bytes of checksum
 _PROBES = 16  # slots that a key may lie in
 _EMPTY = bytes(SLOT_NBYTES)
+_GONE = b"\xff" * SLOT_NBYTES
 assert _CHECK_AT + 8 == SLOT_NBYTES
 
 
@@ -60,6 +63,20 @@ class Index:
                 self._memory[at : at + SLOT_NBYTES] = made
                 return True
         return False
+
+    def entries(self) -> list[tuple[bytes, Entry]]:
+        """List what is there. Reads all of it."""
+        words = torch.frombuffer(self._memory, dtype=torch.int64).view(-1, SLOT_NBYTES // 8)
+        taken = words[:, :2].any(1).nonzero().flatten().tolist()
+        starts = (number * SLOT_NBYTES for number in taken)
+        found = (read_slot(bytes(self._memory[at : at + SLOT_NBYTES])) for at in starts)
+        return [each for each in found if each is not None]
+
+    def remove(self, key: bytes) -> None:
+        """Remove a key; its slot stays one that is torn, for others may lie behind it."""
+        for at in self._slots_of(key):
+            if bytes(self._memory[at : at + KEY_NBYTES]) == key:
+                self._memory[at : at + SLOT_NBYTES] = _GONE
 
     def _slots_of(self, key: bytes) -> range:
         first = int.from_bytes(key[:8], "little") & self._mask & ~(_PROBES - 1)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import torch
 
-from stoker.memory.phases import Counts, added
+from stoker.memory.phases import Counts, added, most_wanted, must_go
 from stoker.memory.store.disk import Disk, DiskWish
 from stoker.memory.store.index import KEY_NBYTES, SLOT_NBYTES, Entry, Index
 from stoker.memory.store.rows import MAX_PLACES, ROW_NBYTES, Row
@@ -27,6 +27,7 @@ from stoker.wire.arena import Arena
 NUM_SEATS = 64  # of workers that write at once; one without a seat only reads
 _NUM_SLOTS = 1 << 20  # of the index: 48 MB at most, of which only touched pages exist
 _MAX_NBYTES = 32 << 40  # of address space, of 128 TiB
+_SPAN_PER_BUDGET = 4
 _PAGE_NBYTES = 4096
 _ALIGN_NBYTES = 64
 _NUM_UNUSED = 8  # seats in a row: then none behind them is looked at
@@ -45,11 +46,13 @@ class Shelf:
         """Map it. budget_nbytes: of values; arena: that of a shelf of another process. Raises OSError
         where the system refuses."""
         self.budget_nbytes = budget_nbytes
-        self.span_nbytes = min(
-            -(-max(budget_nbytes, 1) // _PAGE_NBYTES) * _PAGE_NBYTES, _MAX_NBYTES // NUM_SEATS
-        )
+        # What is removed leaves a hole: its place is not used again.
+        wanted_nbytes = _SPAN_PER_BUDGET * max(budget_nbytes, 1)
+        span_nbytes = min(wanted_nbytes, _MAX_NBYTES // NUM_SEATS)
+        self.span_nbytes = -(-span_nbytes // _PAGE_NBYTES) * _PAGE_NBYTES
         self._arena = arena or _arena_of(_SEATS_AT + NUM_SEATS * self.span_nbytes)
-        self._tails = self._arena.view(0, NUM_SEATS * _TAIL.size).cast("q")
+        numbers = self._arena.view(0, (NUM_SEATS + 1) * _TAIL.size).cast("q")
+        self._tails, self._removed = numbers[:NUM_SEATS], numbers[NUM_SEATS:]  # bytes
         self._index = Index(self._arena.view(_INDEX_AT, _NUM_SLOTS * SLOT_NBYTES), _NUM_SLOTS)
         self._taken: set[int] = set()
         self._owner_pid = os.getpid()
@@ -82,6 +85,24 @@ class Shelf:
         self._taken.update(found)
         return found
 
+    def make_room(self) -> None:
+        """Remove values that cost little, if there was no room for some that cost much; only while no
+        worker lives, which may be reading them."""
+        wanted = most_wanted([counts for _, _, counts in self.places().values()])
+        if self._taken or wanted is None:
+            return
+        missing_nbytes = wanted.nbytes
+        if self.used_nbytes() + wanted.sample_nbytes <= self.budget_nbytes:
+            return
+        found = [(entry.made_us / entry.nbytes, key, entry) for key, entry in self._index.entries()]
+        for cost, key, entry in sorted(found):
+            if missing_nbytes <= 0 or not must_go(cost, wanted.us_per_byte):
+                return
+            self._index.remove(key)
+            self._arena.release(_SEATS_AT + entry.offset, entry.nbytes)
+            self._removed[0] += entry.nbytes
+            missing_nbytes -= entry.nbytes
+
     def give_back(self, seats: list[int]) -> None:
         """Free seats whose workers have ended."""
         if os.getpid() == self._owner_pid:
@@ -111,7 +132,7 @@ class Shelf:
         return _checksum(address, entry.nbytes) == entry.check
 
     def used_nbytes(self) -> int:
-        return sum(self._tails)
+        return sum(self._tails) - self._removed[0]
 
     def places(self) -> dict[bytes, tuple[str, str, Counts]]:
         """Return name, why it is left alone, and counts of every place, by its key."""

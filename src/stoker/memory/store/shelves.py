@@ -63,6 +63,7 @@ class Seats:
                 if are_spawned and self._shelf is not None and not self._shelf.can_travel:
                     self._shelf = None
                 if self._shelf is not None:
+                    self._shelf.make_room()
                     seats = self._shelf.take_seats(len(slots))
                     self._seat_of = dict(zip(slots, seats, strict=False))
                     if self._shelf.disk is not None:

@@ -6,6 +6,7 @@ was forked while a view lived has ended (forked_child.py).
 Ban: no allocation per batch. A first touch of a page costs twenty times a second one.
 """
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -77,6 +78,14 @@ class Arena:
         start = offset // mmap.PAGESIZE * mmap.PAGESIZE
         mapped = _private(self._fd, start, offset + nbytes - start)
         return None if mapped is None else mapped[offset - start :][:nbytes]
+
+    def release(self, offset: int, nbytes: int) -> None:
+        """Give whole pages of a range back to the system; they read as zeros from then on."""
+        start = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
+        length = (offset + nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - start
+        if length > 0:
+            with contextlib.suppress(OSError):
+                self._map.madvise(mmap.MADV_REMOVE, start, length)
 
     def extent(self, offset: int, nbytes: int) -> "ctypes.Array[ctypes.c_ubyte]":
         """Return an object that exports these bytes and lives as long as any view of any view.
