@@ -81,6 +81,12 @@ def _cache_memory(text: str) -> int:
     return nbytes
 
 
+def _cache_trust(text: str) -> str:
+    if not all(name.strip().isidentifier() for name in text.split(",")):
+        raise ConfigError(f"cache_trust: got {text!r}; give names of modules, as mylib,otherlib")
+    return text
+
+
 class Disk(NamedTuple):
     """A folder and how many bytes it may have, from `--cache-disk DIR:SIZE`."""
 
@@ -258,6 +264,15 @@ class Settings(NamedTuple):
             group=BATCHES,
         ),
     ] = False
+    cache_trust: Annotated[
+        str | None,
+        Setting(
+            _cache_trust, "NAME,...",
+            "compiled modules, beside those that stoker knows, whose functions depend on nothing "
+            "but what they are given",
+            group=BATCHES,
+        ),
+    ] = None
     off: Annotated[
         bool,
         Setting(

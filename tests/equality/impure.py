@@ -14,6 +14,7 @@ import time
 import uuid
 from pathlib import Path
 
+import markupsafe._speedups
 import numpy as np
 import torch
 from torch.utils.data import Dataset
@@ -93,6 +94,13 @@ class LargeResized(Base):
         return volume.resize_(300_008)[: 1 << 10] + random.random()
 
 
+class CallsUnknownC(Base):
+    becomes = "compiled code that is not known"
+
+    def __getitem__(self, i):
+        return numbers(i, work(i), len(markupsafe._speedups._escape_inner("<" * i)))
+
+
 class OfManyBytes(Base):
     becomes = KEPT
 
@@ -105,6 +113,13 @@ class OfFewBytes(Base):
 
     def __getitem__(self, i):
         return numbers(i, hard_work(i))
+
+
+class HardThenRandom(Base):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        return numbers(i, hard_work(i) + random.random())
 
 
 class ThenRandom(Base):

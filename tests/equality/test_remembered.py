@@ -102,6 +102,29 @@ def test_a_full_shelf_serves_what_it_holds(folder):
     assert shelves.own_shelf().used_nbytes() <= 20 * 256
 
 
+def test_the_user_may_answer_for_compiled_code(folder):
+    settings = ON._replace(cache_trust="another, markupsafe")
+    both(loader_of(impure.CallsUnknownC, folder), epochs, settings=settings)
+    why, counts = place_of(impure.CallsUnknownC)
+    assert why == ""
+    assert counts.num_hits > impure.NUM
+
+
+@pytest.mark.parametrize("kind", [impure.OfFewBytes, impure.HardThenRandom])
+def test_a_loader_without_workers_remembers_too(kind, folder):
+    def run(loader):
+        for _ in range(6):
+            for batch in loader:
+                yield batch
+                impure.hard_work(1)  # while others make the next
+                impure.hard_work(2)
+
+    both(loader_of(kind, folder), run, workers=0, settings=ON)
+    why, counts = place_of(kind)
+    assert why == ""
+    assert counts.num_hits > impure.NUM
+
+
 def test_what_costs_little_for_its_bytes_makes_room_for_what_costs_much(folder):
     budget_nbytes = 30 * (64 << 10)
     loaders = [loader_of(kind, folder) for kind in (impure.OfManyBytes, impure.OfFewBytes)]

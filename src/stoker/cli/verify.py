@@ -74,6 +74,7 @@ FLAGS = (
         _KNOWN[name]
         for name in (
             "chains", "workers", "memory", "cache", "cache_memory", "cache_disk", "cache_keep",
+            "cache_trust",
         )
     ),
 )  # fmt: skip

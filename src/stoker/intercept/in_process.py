@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stoker.loaders.fallback import Attempt
     from stoker.loaders.in_process.evidence import Usual
     from stoker.loaders.in_process.first import Decision
+    from stoker.memory.store import Wish
     from stoker.reports.metrics import LoaderRecord
 
 MIN_GAIN_TO_TELL = 1.1
@@ -56,8 +57,14 @@ def why(loader: "DataLoader[Any]") -> list[str]:
     return [reason] if reason else []
 
 
-def make_iterator(loader: "DataLoader[Any]", record: "LoaderRecord", attempt: "Attempt") -> Any:
-    """Make an iterator that decides who makes its batches. attempt: gets it before `__init__`."""
+def make_iterator(
+    loader: "DataLoader[Any]",
+    record: "LoaderRecord",
+    attempt: "Attempt",
+    find_wish: "Callable[[], Wish | None]",
+) -> Any:
+    """Make an iterator that decides who makes its batches. attempt: gets it before `__init__`;
+    find_wish: of the shelf of remembered samples."""
     from stoker.loaders.in_process.first import FirstBatches, InProcessOptions
     from stoker.reports.digest import batch_sha256
 
@@ -99,6 +106,7 @@ def make_iterator(loader: "DataLoader[Any]", record: "LoaderRecord", attempt: "A
         digest=batch_sha256,
         usual=known.usual,
         ended=ended,
+        find_wish=find_wish,
     )
     iterator: Any = FirstBatches.__new__(FirstBatches)
     attempt.iterator = iterator

@@ -498,7 +498,9 @@ def _check_workers(kind: type["DataLoader[Any]"], loader: "DataLoader[Any]") -> 
 
 
 def _in_process(attempt: "Attempt", loader: "DataLoader[Any]", place: str) -> Any:
-    return in_process.make_iterator(loader, _record(loader, place, 0, []), attempt)
+    record = _record(loader, place, 0, [])
+    find_wish = functools.partial(_wish, loader, place)
+    return in_process.make_iterator(loader, record, attempt, find_wish)
 
 
 def _options(loader: "DataLoader[Any]", place: str) -> "StreamOptions":
@@ -533,8 +535,9 @@ def _wish(loader: "DataLoader[Any]", place: str) -> "Wish | None":
     told = hashlib.blake2b(repr((place, _looks(loader))).encode(), digest_size=16)
     run.recorder().remembered = remembered
     disk = settings.cache_disk
+    trusted = frozenset(name.strip() for name in (settings.cache_trust or "").split(","))
     wanted = disk and DiskWish(Path(disk.path), disk.nbytes, settings.cache_keep)
-    return Wish(_cache_nbytes, told.digest(), settings.cache == "audit", wanted)
+    return Wish(_cache_nbytes, told.digest(), settings.cache == "audit", wanted, trusted)
 
 
 def _cache_nbytes() -> int:

@@ -65,7 +65,7 @@ class Desk:
     def __init__(self, access: ShelfAccess, is_only_worker: bool) -> None:
         self.seat = Seat(access.shelf, access.seat)
         self.stores = Stores(access)
-        self.loader, self.audit = access.loader, access.audit
+        self.loader, self.audit, self.trusted = access.loader, access.audit, access.trusted
         self.is_only_worker = is_only_worker
         self.opened = Opened()
         self.look = global_look()
@@ -346,7 +346,8 @@ class Place:
         )
         known = Depth(counts.first_step, counts.first_part)
         state = self._whole_state if compares else None
-        return Lesson(self._look, self._desk.opened, state, known, profiles)
+        desk = self._desk
+        return Lesson(self._look, desk.opened, state, known, profiles, desk.trusted)
 
     def _whole_state(self) -> State:
         """Return the state of all that the dataset reaches, but its generators."""

@@ -58,7 +58,8 @@ def main(
         if job.num_chains:  # else it is to be as the training process is
             allocate_batches_in_arena(worker)
             early = Early()
-            memory = shelf and Memory(shelf, is_only_worker=job.num_chains == 1)
+        if shelf is not None:
+            memory = Memory(shelf, is_only_worker=job.num_chains <= 1)
         worker.set_up(early if early and stack_faster(early.batch_of) else None, memory)
         worker.run()
     except KeyboardInterrupt:

@@ -14,7 +14,7 @@ TEXTS = {
     "no_tls": "1", "allow_mismatch": "1", "no_hedge": "1", "send_env": "A_KEY,B_KEY", "price_worker": "0.03",
     "price_trainer": "2.5", "gradients": "4bit+ef", "gradient_codes": "head.*=8bit,*.bias=bf16",
     "progress": "on", "verbose": "1", "cache": "audit", "cache_memory": "2G",
-    "cache_disk": "/scratch/a:b:200G", "cache_keep": "1",
+    "cache_disk": "/scratch/a:b:200G", "cache_keep": "1", "cache_trust": "mylib,otherlib",
 }  # fmt: skip
 
 
@@ -68,6 +68,7 @@ def test_the_nearest_source_decides():
         ("cache", "on"), ("cache", ""), ("cache_memory", "0"), ("cache_memory", "1k"),
         ("cache_memory", "much"), ("cache_disk", "/scratch"), ("cache_disk", ":2G"),
         ("cache_disk", "/scratch:1k"), ("cache_disk", "/scratch:much"),
+        ("cache_trust", ""), ("cache_trust", "a b"), ("cache_trust", "a,,b"),
         ("quiet", "maybe"),
         ("gradients", "2bit"), ("gradients", "4bit+"), ("gradients", ""), ("gradients", "fp32"),
         ("gradient_codes", "head"), ("gradient_codes", "head=4"), ("gradient_codes", "=8bit"),
@@ -129,6 +130,7 @@ def test_a_report_is_written_where_the_command_was_given(tmp_path, monkeypatch):
         cache_memory=st.none() | st.integers(1 << 20, 1 << 50),
         cache_disk=st.just(Disk("/a b:c", 1 << 40)),
         cache_keep=st.booleans(),
+        cache_trust=st.none() | st.just("mylib,otherlib"),
     )
 )
 def test_settings_survive_the_environment(settings):

@@ -21,6 +21,7 @@ from stoker.loaders.in_process.evidence import SHORT_BATCH_S, TOO_LITTLE, Eviden
 from stoker.local.sizing import gain
 
 if TYPE_CHECKING:
+    from stoker.memory.store import Wish
     from stoker.remote.trainer.fleet import Fleet
 
 
@@ -41,7 +42,8 @@ class Decision:
 class InProcessOptions:
     """Options of one loader. num_slots, num_cores: of this machine; fleet: other machines, which
     may help, as `capacity` slots; tell: called once it is decided who makes the batches; digest: of
-    a batch; usual: what earlier epochs measured; ended: called with what later ones shall use."""
+    a batch; usual: what earlier epochs measured; ended: called with what later ones shall use;
+    find_wish: of the shelf of remembered samples."""
 
     num_slots: int
     num_cores: int
@@ -53,6 +55,7 @@ class InProcessOptions:
     digest: Callable[[Any], str]
     usual: Usual | None
     ended: Callable[[Usual], None]
+    find_wish: "Callable[[], Wish | None]"
 
 
 class FirstBatches(_SingleProcessDataLoaderIter):

@@ -218,6 +218,7 @@ class InProcessIterator(FirstBatches):
                 arena_nbytes=self._options.arena_nbytes,
                 held_limit_nbytes=-1,  # everything is copied: torch's tensors are ordinary memory
                 fleet=None if self._draws else self._options.fleet,
+                wish=self._options.find_wish(),
             )  # fmt: skip
         except OSError as error:
             return f"no process can be started: {error}"

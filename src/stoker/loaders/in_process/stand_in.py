@@ -20,6 +20,7 @@ from stoker.clock import Deadline
 from stoker.fingerprint.fingerprint import Unwatchable, fingerprint
 from stoker.fingerprint.outside import Outside
 from stoker.fingerprint.written import WrittenPages, written_pages
+from stoker.memory.stand_in import Memory
 from stoker.wire.batch_codec import loads
 from stoker.wire.channel import Frame
 from stoker.wire.frame import Kind, pack
@@ -57,7 +58,8 @@ def watch_all(job: Job, deadline: Deadline, pages: WrittenPages | None) -> bytes
 class StandIn(Worker):
     """A worker that serves Requests."""
 
-    def set_up(self, early: Early | None = None, memory: object = None) -> None:
+    def set_up(self, early: Early | None = None, memory: Memory | None = None) -> None:
+        self._memory = memory
         self._outside = Outside()
         try:
             self._open()

@@ -223,12 +223,13 @@ class Seat:
 
 class ShelfAccess(NamedTuple):
     """What a worker is given. seat: None, it may only read; loader: bytes that tell the loader;
-    audit: keep and compare, never serve."""
+    audit: keep and compare, never serve; trusted: see `Wish`."""
 
     shelf: Shelf
     seat: int | None
     loader: bytes
     audit: bool
+    trusted: frozenset[str] = frozenset()
 
 
 def _shelf_of(budget_nbytes: int, arena: Arena, disk: Disk | None) -> Shelf:

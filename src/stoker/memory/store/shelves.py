@@ -17,12 +17,14 @@ from stoker.memory.store.shelf import Shelf, ShelfAccess, make_shelf
 class Wish(NamedTuple):
     """What a loader wants of the shelf. find_budget: computes its bytes, if there is none yet;
     loader: bytes that tell the loader, in every epoch; audit: keep samples and compare them, and
-    never serve one; disk: where more of them may be kept."""
+    never serve one; disk: where more of them may be kept;
+    trusted: compiled modules that depend on nothing but what they are given."""
 
     find_budget: Callable[[], int]
     loader: bytes
     audit: bool
     disk: DiskWish | None = None
+    trusted: frozenset[str] = frozenset()
 
 
 _lock = threading.RLock()  # guards _shelf, and the seats that are taken of it
@@ -74,8 +76,9 @@ class Seats:
         """Return what a slot's worker is given; its next worker gets the same seat."""
         if self._shelf is None or self._wish is None:
             return None
+        wish = self._wish
         return ShelfAccess(
-            self._shelf, self._seat_of.get(slot), self._wish.loader, self._wish.audit
+            self._shelf, self._seat_of.get(slot), wish.loader, wish.audit, wish.trusted
         )
 
     def give_back(self) -> None:

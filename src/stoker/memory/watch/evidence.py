@@ -53,10 +53,10 @@ _BY_LIBRARIES = {"calls builtins.id", "calls builtins.hash", "calls sys._getfram
 _STATUS, _FILE_STATUS = "status", {"stat", "lstat", "fstat"}
 # Compiled modules whose functions depend on nothing but what they are given, and on the three global
 # generators; readers.py hears of the files that they read.
-_KNOWN_C = {
+_KNOWN_C = frozenset({
     "_cffi_backend", "_soundfile", "numpy", "torch", "PIL", "torchvision", "torchaudio", "scipy",
     "soxr", "zlib", "_imaging",
-}  # fmt: skip
+})  # fmt: skip
 
 
 _ENVIRONMENT_ITEM = type(os.environ).__getitem__.__code__
@@ -96,9 +96,10 @@ def _module_of(frame: types.FrameType) -> str:
 
 class Evidence:
     """Hears what happens between `begin` and `end`. tell: called with each use that counts; None:
-    nothing is heard."""
+    nothing is heard; trusted: compiled modules that the user answers for."""
 
-    def __init__(self, tell: Tell | None) -> None:
+    def __init__(self, tell: Tell | None, trusted: frozenset[str] = frozenset()) -> None:
+        self._known = _KNOWN_C | trusted
         self._hears = tell is not None
         self._tell = tell or str
         self._seen: dict[object, str] = {}
@@ -146,7 +147,7 @@ class Evidence:
             return  # heard of where Python's seed() called it
         what = self._seen.get((kind, module, name))
         if what is None:
-            what = self._seen[kind, module, name] = _told_of(kind, module, name)
+            what = self._seen[kind, module, name] = _told_of(kind, module, name, self._known)
         if what == _STATUS:
             self._hear_status(frame)
         elif what in _BY_LIBRARIES:
@@ -170,7 +171,7 @@ class Evidence:
         self.asked.append(tuple(os.path.abspath(each) for each in values))  # noqa: PTH100
 
 
-def _told_of(kind: type | None, module: str, name: str) -> str:
+def _told_of(kind: type | None, module: str, name: str, known: frozenset[str]) -> str:
     """Return what a use of a C function means, in words; empty if it is of no interest."""
     root = module.partition(".")[0]
     if kind is None:
@@ -183,9 +184,10 @@ def _told_of(kind: type | None, module: str, name: str) -> str:
         for base in kind.__mro__:
             if name in _METHODS_C.get(base.__name__, ()):
                 return f"calls {base.__name__}.{name}"
-    if not root or root in sys.stdlib_module_names or root in _KNOWN_C or is_trusted(root):
+    if not root or root in sys.stdlib_module_names or root in known or is_trusted(root):
         return ""
-    return f"calls {module}.{name}, compiled code that is not known"
+    why = f"calls {module}.{name}, compiled code that is not known"
+    return f"{why}; --cache-trust {root} if that depends on its arguments alone"
 
 
 def is_traced() -> bool:

@@ -37,11 +37,12 @@ class Lesson:
         fingerprint: Fingerprint | None,
         known: Depth,
         profiles: bool,
+        trusted: frozenset[str],
     ) -> None:
         self._look, self._opened = look, opened
         self._fingerprint, self._known = fingerprint, known
         self._state = None if fingerprint is None else fingerprint()
-        self._evidence = Evidence(self._tell if profiles else None)
+        self._evidence = Evidence(self._tell if profiles else None, trusted)
         self._drew: Depth | None = None
         self._why = ""
         self._step, self._part = 0, NOWHERE
