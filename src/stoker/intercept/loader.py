@@ -19,7 +19,7 @@ from stoker.blame import in_words, is_installed, is_scripts
 from stoker.clock import now_s
 from stoker.intercept import in_process, run
 from stoker.intercept.meter import Meter, Next, drawn_by
-from stoker.local.sizing import available_nbytes, machine_nbytes
+from stoker.local.sizing import CACHE_FRAC_OF_FREE, available_nbytes, machine_nbytes
 from stoker.reports.samples import length_of
 from stoker.scheduler.tasks.chain import num_chains
 from stoker.tables import counted
@@ -37,7 +37,6 @@ GetIterator = Callable[["DataLoader[Any]"], Any]
 MakeIterator = Callable[["Attempt", "DataLoader[Any]", str], Any]
 
 HELD_FRAC_OF_MACHINE = 0.25
-CACHE_FRAC_OF_FREE = 0.25  # for remembered samples, shared by the ranks of a machine
 UNKNOWN_PLACE = "unknown place"  # a loader that no line of Python's iterates
 
 _fast_forwards = threading.local()  # may: an iterator is being made that calls its own next()
@@ -537,7 +536,14 @@ def _wish(loader: "DataLoader[Any]", place: str) -> "Wish | None":
     disk = settings.cache_disk
     trusted = frozenset(name.strip() for name in (settings.cache_trust or "").split(","))
     wanted = disk and DiskWish(Path(disk.path), disk.nbytes, settings.cache_keep)
-    return Wish(_cache_nbytes, told.digest(), settings.cache == "audit", wanted, trusted)
+    return Wish(
+        _cache_nbytes,
+        told.digest(),
+        settings.cache == "audit",
+        wanted,
+        trusted,
+        settings.cache_memory,
+    )
 
 
 def _cache_nbytes() -> int:

@@ -183,6 +183,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             shared_seed=self._shared_seed,
             # Its next epoch would begin from what was loaded, not from its start.
             may_save=not self._persistent_workers,
+            wish=options.wish and options.wish.away,
         )
 
     # -- torch's own protocol ----------------------------------------------------------------

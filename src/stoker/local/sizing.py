@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+# Of a machine's free memory, for remembered samples; its ranks share it.
+CACHE_FRAC_OF_FREE = 0.25
 CGROUP = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")  # paths below that. Source: cgroups(7)
 

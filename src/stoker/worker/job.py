@@ -12,6 +12,7 @@ from typing import Any
 from torch.utils.data import _DatasetKind
 
 from stoker.fingerprint.modes import modes
+from stoker.memory.store import WishAway
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Job:
     worker_states: tuple[Any, ...] | None = None  # of a stateful loader: where each chain begins
     may_save: bool = False  # whether a replacement may go on from the iterable's own state
     tells_shapes: bool = False  # with its batches, for the sake of a network
+    wish: WishAway | None = None  # of a shelf of remembered samples, on other machines
     make_worker: Callable[..., Any] | None = None  # in place of worker.loop's Worker
 
     @property

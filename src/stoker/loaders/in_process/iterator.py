@@ -68,6 +68,7 @@ class InProcessIterator(FirstBatches):
 
     def begin(self) -> None:
         """Set up in place of __init__: a FirstBatches has become one of these."""
+        self._wish = self._options.find_wish()
         self._job = Job(
             dataset_kind=self._dataset_kind,
             dataset=self._dataset,
@@ -77,6 +78,7 @@ class InProcessIterator(FirstBatches):
             base_seed=0,
             worker_init_fn=None,
             num_chains=0,
+            wish=self._wish and self._wish.away,
             make_worker=StandIn,
         )
         self.owner_thread = threading.get_ident()
@@ -218,7 +220,7 @@ class InProcessIterator(FirstBatches):
                 arena_nbytes=self._options.arena_nbytes,
                 held_limit_nbytes=-1,  # everything is copied: torch's tensors are ordinary memory
                 fleet=None if self._draws else self._options.fleet,
-                wish=self._options.find_wish(),
+                wish=self._wish,
             )  # fmt: skip
         except OSError as error:
             return f"no process can be started: {error}"

@@ -25,6 +25,27 @@ class Wish(NamedTuple):
     audit: bool
     disk: DiskWish | None = None
     trusted: frozenset[str] = frozenset()
+    asked_nbytes: int | None = None  # by the user: on each machine
+
+    @property
+    def away(self) -> "WishAway":
+        """What it is on another machine."""
+        return WishAway(self.loader, self.audit, self.trusted, self.asked_nbytes)
+
+
+class WishAway(NamedTuple):
+    """What a loader wants of another machine's shelf: see `Wish`."""
+
+    loader: bytes
+    audit: bool
+    trusted: frozenset[str]
+    asked_nbytes: int | None
+
+    def access(self, shelf: Shelf, seat: int | None) -> ShelfAccess:
+        """Return what a worker there is given."""
+        if self.asked_nbytes is not None:
+            shelf.budget_nbytes = min(shelf.budget_nbytes, self.asked_nbytes)
+        return ShelfAccess(shelf, seat, self.loader, self.audit, self.trusted)
 
 
 _lock = threading.RLock()  # guards _shelf, and the seats that are taken of it

@@ -12,18 +12,19 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
 
 from stoker.clock import Deadline, now_s
 from stoker.local.forks import die_with_parent
-from stoker.local.sizing import machine_nbytes
+from stoker.local.sizing import CACHE_FRAC_OF_FREE, available_nbytes, machine_nbytes
 from stoker.local.template import reap
+from stoker.memory.store import NUM_SEATS, Shelf, make_shelf
 from stoker.poll_loop import PollLoop
 from stoker.remote.engines.engine import Way
-from stoker.remote.engines.hosts import UNREACHABLE, host_name, num_hosts
+from stoker.remote.engines.hosts import CPUS_A_HOST, UNREACHABLE, host_name, num_hosts
 from stoker.remote.host.job_process import JobProcess, is_stopped, kill
 from stoker.remote.host.part_store import Needs, PartStore
 from stoker.remote.host.siblings import Follower, Leader, fork_followers
@@ -48,9 +49,11 @@ ROUND_NBYTES = 16 << 20
 
 
 class _Worker:
-    """A worker: its relay and job, the task that it has begun, and since when it is stopped."""
+    """A worker: its relay and job, the task that it has begun, its seat at the shelf, and since when
+    it is stopped."""
 
-    def __init__(self, relay: HostRelay, job: int, marks: Marks) -> None:
+    def __init__(self, relay: HostRelay, job: int, marks: Marks, seat: int | None) -> None:
+        self.seat = seat
         self.relay = relay
         self.job = job
         self.marks = marks
@@ -74,7 +77,10 @@ class Host:
         arena_nbytes: int,
         encoder: Encoder | None,
         make_parts: Callable[[Needs, PollLoop], PartStore],
+        shelf: Shelf | None,
+        seats: Sequence[int],
     ) -> None:
+        self._shelf, self._seats = shelf, seats
         self._link = link
         self._arena_nbytes = arena_nbytes
         self._encoder = encoder
@@ -211,7 +217,8 @@ class Host:
             return pieces
 
         try:
-            job_process = JobProcess(self._manifests[number], take, self._arena_nbytes)
+            manifest = self._manifests[number]
+            job_process = JobProcess(manifest, take, self._arena_nbytes, self._shelf)
         except OSError as error:  # no process can be forked
             self._refuse(number, str(error))
             return
@@ -273,14 +280,16 @@ class Host:
         if job_process is None:
             self._tell_end(number, -1, 1, NOTHING)
             return
+        taken = {worker.seat for worker in self._workers.values()}
+        seat = next((each for each in self._seats if each not in taken), None)
         try:
-            channel, arena, marks = job_process.start(Slot(Role.REMOTE, number), begin.slot)
+            channel, arena, marks = job_process.start(Slot(Role.REMOTE, number), begin.slot, seat)
         except OSError:  # no memory, or no file descriptors
             self._tell_end(number, -1, 1, NOTHING)
             return
         encoder = self._encoder if self._may_code else None
         relay = HostRelay(number, channel, arena, self._link, encoder)
-        worker = self._workers[number] = _Worker(relay, begin.job, marks)
+        worker = self._workers[number] = _Worker(relay, begin.job, marks, seat)
         self._loop.add(channel.fileno(), partial(self._pump, worker))
 
     def _tell_end(self, number: int, pid: int, code: int, begun: int) -> None:
@@ -331,14 +340,18 @@ def run(said: Way) -> int:
     if has_codec := not way.address.startswith("127."):  # no codec is as fast as loopback
         warm()  # before anybody waits: the first process of a machine compiles for seconds
 
+    # One for all hosts of the machine, each with seats of its own.
+    shelf = make_shelf(int(CACHE_FRAC_OF_FREE * available_nbytes()))
+
     def follow(number: int, leader: socket.socket) -> int:
         die_with_parent()
         name = host_name(said["name"], number)
-        return _serve(way, name, said["node"], has_codec, partial(Follower, leader=leader))
+        make_parts = partial(Follower, leader=leader)
+        return _serve(way, name, said["node"], has_codec, make_parts, shelf, number)
 
     followers = fork_followers(num_hosts(said.get("num_cpus", 1)) - 1, follow)
     lead = partial(Leader, followers=followers)
-    return _serve(way, said["name"], said["node"], has_codec, lead)
+    return _serve(way, said["name"], said["node"], has_codec, lead, shelf, 0)
 
 
 def _serve(
@@ -347,6 +360,8 @@ def _serve(
     node: str,
     has_codec: bool,
     make_parts: Callable[[Needs, PollLoop], PartStore],
+    shelf: Shelf | None,
+    number: int,
 ) -> int:
     hello: Hello = {"name": name, "node": node, "pid": os.getpid(), **versions(of_all=True)}
     try:
@@ -354,6 +369,8 @@ def _serve(
     except OSError:
         return UNREACHABLE  # it has ended meanwhile, or cannot be reached from here
     encoder = Encoder() if has_codec else None
-    host = Host(link, node, min(machine_nbytes(), ARENA_NBYTES), encoder, make_parts)
+    seats = range(CPUS_A_HOST * number, min(CPUS_A_HOST * (number + 1), NUM_SEATS))
+    arena_nbytes = min(machine_nbytes(), ARENA_NBYTES)
+    host = Host(link, node, arena_nbytes, encoder, make_parts, shelf, seats)
     link.room = host.room
     return host.serve(sys.stdin.fileno())

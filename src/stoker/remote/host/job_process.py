@@ -22,6 +22,7 @@ import xxhash
 
 from stoker import descriptors
 from stoker.local.template import Template
+from stoker.memory.store import Shelf
 from stoker.remote.net.printed import STDERR, STDOUT
 from stoker.remote.net.ship import CannotGo, Manifest, unpack
 from stoker.scheduler.tasks.slot import Role, Slot
@@ -31,7 +32,7 @@ from stoker.wire.marks import Marks
 from stoker.worker.job import Job
 from stoker.worker.main import main
 
-_SLOT = struct.Struct("<BI")
+_SLOT = struct.Struct("<BIi")
 Take = Callable[[], list[memoryview]]
 """The job's parts, as memory of the process that calls it. Raises OSError."""
 
@@ -39,8 +40,11 @@ Take = Callable[[], list[memoryview]]
 class JobProcess:
     """The host's handle on one job. `fileno` is readable when there is news: see `wait_ready`."""
 
-    def __init__(self, manifest: Manifest, take: Take, arena_nbytes: int) -> None:
-        """Fork the job's process, which begins to unpack. Raises OSError if it cannot fork."""
+    def __init__(
+        self, manifest: Manifest, take: Take, arena_nbytes: int, shelf: Shelf | None
+    ) -> None:
+        """Fork the job's process, which begins to unpack. shelf: of this machine's remembered
+        samples. Raises OSError if it cannot fork."""
         self._arena_nbytes = arena_nbytes
         self._news, theirs = socket.socketpair()
         pipes = {number: os.pipe() for number in (STDOUT, STDERR)}
@@ -58,8 +62,10 @@ class JobProcess:
             _print_to(write_fds)
 
         def body(_: Slot, sock: socket.socket) -> None:
-            slot, arena, marks = _received(sock, arena_nbytes)
-            main(job[0], slot, sock, Room(arena), (marks, 0))
+            slot, seat, arena, marks = _received(sock, arena_nbytes)
+            wish = job[0].wish
+            access = None if wish is None or shelf is None else wish.access(shelf, seat)
+            main(job[0], slot, sock, Room(arena), (marks, 0), access)
 
         context = multiprocessing.get_context("fork")
         processes = [context.Process(daemon=True)]
@@ -86,15 +92,16 @@ class JobProcess:
         self._news.close()
         return said.decode().removeprefix("ready") if said else "its process died while unpacking"
 
-    def start(self, own: Slot, slot: Slot) -> tuple[Channel, Arena, Marks]:
+    def start(self, own: Slot, slot: Slot, seat: int | None) -> tuple[Channel, Arena, Marks]:
         """Start a worker; returns its channel, arena and mark of the task that it is making.
 
-        own: the template's name for it, since another of the same slot may still be ending.
+        seat: at the shelf; own: the template's name for it, since another of the same slot may still be ending.
         """
         arena, marks = Arena(self._arena_nbytes, can_travel=True), Marks(1, can_travel=True)
         sock = self.template.start(own)
         with contextlib.suppress(OSError):  # its process has died: so will the socket say
-            socket.send_fds(sock, [_SLOT.pack(*slot)], [arena.fd, marks.fd])
+            told = _SLOT.pack(*slot, -1 if seat is None else seat)
+            socket.send_fds(sock, [told], [arena.fd, marks.fd])
         return Channel(sock), arena, marks
 
     def close(self) -> None:
@@ -147,15 +154,16 @@ def _leave(news: socket.socket, why: str) -> NoReturn:
     os._exit(0)
 
 
-def _received(sock: socket.socket, nbytes: int) -> tuple[Slot, Arena, Marks]:
-    """Receive a worker's slot, arena and mark."""
+def _received(sock: socket.socket, nbytes: int) -> tuple[Slot, int | None, Arena, Marks]:
+    """Receive a worker's slot, seat, arena and mark."""
     sock.setblocking(True)
     data, fds = descriptors.receive(sock, _SLOT.size, 2)
     if not fds:
         sys.exit(1)  # the host has ended
-    role, number = _SLOT.unpack(data)
+    role, number, seat = _SLOT.unpack(data)
     arena = Arena(nbytes, can_travel=True, fd=fds[0])
-    return Slot(Role(role), number), arena, Marks(1, can_travel=True, fd=fds[1])
+    slot, marks = Slot(Role(role), number), Marks(1, can_travel=True, fd=fds[1])
+    return slot, None if seat < 0 else seat, arena, marks
 
 
 def is_stopped(pid: int) -> bool:
