@@ -1,6 +1,5 @@
 """Samples that are remembered on other machines: the same batches, and one store for each machine."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -22,8 +21,8 @@ def kept_nbytes(host: int) -> int:
     """Memory of the host's stores. A shelf is the largest of what it holds without a name."""
     found = [0]
     for fd in Path(f"/proc/{host}/fd").iterdir():
-        if os.readlink(fd).startswith("/memfd:"):
-            status = os.stat(fd)
+        if str(fd.readlink()).startswith("/memfd:"):
+            status = fd.stat()
             found.append(status.st_blocks * 512 if status.st_size > 1 << 36 else 0)
     return max(found)
 

@@ -31,6 +31,7 @@ ARROWS: dict[str, set[str]] = {
         "fingerprint",
         "loaders",
         "local",
+        "memory",
         "remote/trainer",
         "scheduler",
         "scheduler/tasks",

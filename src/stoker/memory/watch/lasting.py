@@ -15,6 +15,8 @@ _FORMAT = 1  # of values and counts: to be raised when coding.py or phases.py ch
 # one is not kept for another run (watch/evidence.py).
 _SESSION = {
     "_", "OLDPWD", "SHLVL", "WINDOWID", "STY", "PS1", "PROMPT", "COLUMNS", "LINES", "HOSTNAME",
+    # what it decides shows: the order of sets, and hash(), which no sample may call
+    "PYTHONHASHSEED",
     "DISPLAY", "INVOCATION_ID", "JOURNAL_STREAM", "COLORTERM", "MASTER_PORT",
 }  # fmt: skip
 _SESSION_PREFIXES = (
