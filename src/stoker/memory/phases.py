@@ -30,10 +30,10 @@ FREE_S = 0.01  # in any case
 # A look at all that a dataset reaches may take this share of what all its samples take; there are a
 # dozen in each worker while it learns, and one in each epoch then.
 LOOK_FRAC, MIN_LOOK_S, MAX_LOOK_S = 0.002, 0.03, 2.0  # of CPU time
-NUM_PROFILED = (
-    4  # samples; further ones of the first NUM_LEARN while that takes PROFILE_FRAC of the time
-)
-PROFILE_FRAC = 0.01
+# Samples under a profile function, of all workers together; further ones of the first NUM_LEARN as
+# long as a worker spends this share of an epoch on them.
+NUM_PROFILED, NUM_PROFILED_DEAR, DEAR_US = 4, 2, 20_000
+PROFILE_FRAC = 0.005
 NOWHERE = 1 << 40
 
 
@@ -146,12 +146,23 @@ def are_enough(times_s: Sequence[float]) -> bool:
     return len(times_s) >= NUM_TIME or (len(times_s) > 1 and min(times_s) > 10 * MIN_GAIN * HIT_S)
 
 
+def may_profile(known: Counts, watched_s: float) -> bool:
+    """Whether one more sample may be watched under a profile function, which makes it some times as
+    dear. watched_s: that this worker has spent so."""
+    is_dear = known.timed_us > DEAR_US * known.num_timed
+    if known.num_learnt < (NUM_PROFILED_DEAR if is_dear else NUM_PROFILED):
+        return True
+    return watched_s < PROFILE_FRAC * epoch_s(known)
+
+
+def epoch_s(known: Counts) -> float:
+    """Return what all samples of the dataset take, one after another."""
+    return known.num_samples * known.timed_us / 1e6 / max(known.num_timed, 1)
+
+
 def look_s(known: Counts) -> float:
     """Return the seconds that a look at all that a dataset reaches may take."""
-    if not known.num_timed:
-        return MIN_LOOK_S
-    epoch_s = known.num_samples * known.timed_us / 1e6 / known.num_timed
-    return min(max(LOOK_FRAC * epoch_s, MIN_LOOK_S), MAX_LOOK_S)
+    return min(max(LOOK_FRAC * epoch_s(known), MIN_LOOK_S), MAX_LOOK_S)
 
 
 def gains(known: Counts) -> bool:
@@ -180,7 +191,8 @@ class Wanted(NamedTuple):
 
 
 def most_wanted(places: Sequence[Counts]) -> Wanted | None:
-    """Return the room for those samples that cost most for each byte; None if all are kept."""
+    """Return the room for those samples that cost most for each byte; None if all are kept, or if
+    none of another place cost so little that they should go."""
     found = [
         Wanted(each.made_us / each.made_nbytes, missing * sample_nbytes, sample_nbytes)
         for each in places
@@ -189,7 +201,11 @@ def most_wanted(places: Sequence[Counts]) -> Wanted | None:
         for sample_nbytes in [each.made_nbytes / each.num_made]
         if missing > 0
     ]
-    return max(found, default=None)
+    wanted = max(found, default=None)
+    kept = [each.made_us / each.made_nbytes for each in places if each.num_stored]
+    if wanted is None or not any(must_go(cost, wanted.us_per_byte) for cost in kept):
+        return None
+    return wanted
 
 
 def must_go(us_per_byte: float, wanted_us_per_byte: float) -> bool:

@@ -340,10 +340,7 @@ class Place:
         if not self._num_watched:
             self._whole_state()  # also for the generators that it finds
         compares = self._num_watched in _COMPARED
-        profiles = (
-            counts.num_learnt < phases.NUM_PROFILED
-            or self._watched_s < phases.PROFILE_FRAC * self._desk.worked_s
-        )
+        profiles = phases.may_profile(counts, self._watched_s)
         known = Depth(counts.first_step, counts.first_part)
         state = self._whole_state if compares else None
         desk = self._desk

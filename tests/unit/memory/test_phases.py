@@ -2,7 +2,9 @@
 
 import pytest
 
+from stoker.memory import phases
 from stoker.memory.phases import (
+    EMPTY,
     FREE_S,
     NOWHERE,
     NUM_LEARN,
@@ -101,3 +103,27 @@ def test_dear_samples_are_timed_twice_and_cheap_ones_more_often():
     assert are_enough([0.5, 0.1])
     assert not are_enough([0.5, 0.0001])
     assert are_enough([0.5, *[0.0001] * (NUM_TIME - 1)])
+
+
+def place(us, nbytes, num_stored, num_samples=100):
+    return EMPTY._replace(
+        num_made=20, made_us=20 * us, made_nbytes=20 * nbytes, num_stored=num_stored,
+        num_samples=num_samples,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("places", "nbytes"),
+    [
+        ([place(1000, 10_000, 30)], None),  # its own make no room for it
+        ([place(1000, 10_000, 30), place(1000, 1000, 0)], 100 * 1000),
+        ([place(1000, 10_000, 30), place(1000, 1000, 40)], 60 * 1000),
+        ([place(1000, 10_000, 100), place(1000, 1000, 100)], None),  # nothing is missing
+        ([place(1000, 10_000, 30), place(1500, 10_000, 0)], None),  # not dear enough
+        ([place(1000, 10_000, 0), place(1000, 1000, 0)], None),  # nothing to remove
+        ([], None),
+    ],
+)  # fmt: skip
+def test_room_is_wanted_by_what_costs_most_for_its_bytes(places, nbytes):
+    wanted = phases.most_wanted(places)
+    assert (None if wanted is None else wanted.nbytes) == nbytes
