@@ -61,6 +61,8 @@ def main(
             memory = shelf and Memory(shelf, is_only_worker=job.num_chains == 1)
         worker.set_up(early if early and stack_faster(early.batch_of) else None, memory)
         worker.run()
+        if memory is not None:
+            memory.close()
     except KeyboardInterrupt:
         pass  # the trainer raises it too
     except Exception:  # ours: the dataset's are sent
