@@ -133,7 +133,7 @@ def check_of(data: bytes, at: int = 0) -> int:
     at=st.integers(0, 40),
     flips=st.sets(st.integers(0, 300 * 8), min_size=1, max_size=4),
 )
-@example(bytes(128), 0, {63, 64 * 4 + 63})  # the highest bits of two words that are taken in turn
+@example(bytes(128), 0, {63, 64 * 8 + 63})  # the highest bits of two words that are taken in turn
 def test_checks_are_the_same_for_the_same_bytes_and_others_for_others(data, at, flips):
     damaged = bytearray(data)
     for bit in flips:
