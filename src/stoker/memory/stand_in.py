@@ -50,11 +50,11 @@ class Memory:
     def _around(self, dataset: Any, where: str) -> Any:
         """Return a stand-in. Of torch's own wrappers a copy, whose code runs as it would."""
         if type(dataset) is Subset:
-            return _like(dataset, dataset=self._around(dataset.dataset, where + ".dataset"))
+            return like(dataset, dataset=self._around(dataset.dataset, where + ".dataset"))
         if type(dataset) is ConcatDataset:
             parts = dataset.datasets
             inner = [self._around(each, f"{where}.datasets[{k}]") for k, each in enumerate(parts)]
-            return _like(dataset, datasets=inner)
+            return like(dataset, datasets=inner)
         function = getattr(type(dataset), "__getitem__", None)
         if function is None or getattr(dataset, "__getitems__", None) is not None:
             return dataset
@@ -62,7 +62,8 @@ class Memory:
         return Remembering(self._places[-1])
 
 
-def _like(dataset: Any, /, **changed: object) -> Any:
+def like(dataset: Any, /, **changed: object) -> Any:
+    """Return one of torch's wrappers with another dataset inside."""
     made = object.__new__(type(dataset))
     vars(made).update(vars(dataset) | changed)
     return made

@@ -18,10 +18,10 @@ from operator import is_
 from typing import Any
 
 import torch
-from torch.utils.data import _DatasetKind, default_collate
+from torch.utils.data import Subset, _DatasetKind, default_collate
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
-from stoker.memory.stand_in import Memory
+from stoker.memory.stand_in import Memory, like
 from stoker.wire.stream_copy import StreamCopy, stream_copy
 from stoker.worker.collate import is_like, is_worth_moving, is_worth_streaming, room_for
 from stoker.worker.job import Job
@@ -52,7 +52,9 @@ class Early:
     def __init__(self, copy: StreamCopy | None = stream_copy) -> None:
         self._copy = copy
         self._fetcher: Any = None
-        self._dataset: Any = None
+        self._dataset: Any = None  # whose samples are moved
+        self._given: Any = None  # the fetcher's own
+        self._shown: Any = self  # in place of it, while a batch is fetched
         self._memory: Memory | None = None
         self._offered: dict[Where, torch.Tensor] = {}  # rows that the next sample may be made in
         self._places: dict[Where, _Place] = {}
@@ -72,11 +74,17 @@ class Early:
             and type(fetcher) is _MapDatasetFetcher
             and job.auto_collation
             and job.collate_fn is default_collate
-            and not getattr(job.dataset, "__getitems__", None)
         )
-        self._fetcher, self._dataset = fetcher, job.dataset if dataset is None else dataset
-        self._memory = memory
-        return self if may_move else fetcher
+        self._fetcher, self._memory = fetcher, memory
+        self._given = self._dataset = job.dataset if dataset is None else dataset
+        if memory is not None and type(job.dataset) is Subset:
+            # torch's Subset asks for samples one by one, and goes on to do so.
+            self._dataset = self._given.dataset
+            self._shown = like(self._given, dataset=self)
+            asks_for_many = getattr(job.dataset.dataset, "__getitems__", None)
+        else:
+            asks_for_many = getattr(job.dataset, "__getitems__", None)
+        return self if may_move and not asks_for_many else fetcher
 
     def fetch(self, indices: Any) -> Any:
         """Return or raise what `fetcher.fetch` does."""
@@ -87,11 +95,11 @@ class Early:
         if not isinstance(indices, Sized):
             return fetcher.fetch(indices)
         self._num_wanted, self._num_seen, self._was_used = len(indices), 0, False
-        fetcher.dataset = self
+        fetcher.dataset = self._shown
         try:
             return fetcher.fetch(indices)
         finally:
-            fetcher.dataset = self._dataset
+            fetcher.dataset = self._given
             self._places.clear()
             self._offered = {}
             if self._memory is not None:

@@ -347,21 +347,22 @@ REMEMBERED = {
 }
 
 
-def remembered(kind, early, monkeypatch):
+def remembered(kind, early, monkeypatch, wrapped=lambda whole: whole):
     """A place that serves, its fetcher, and torch's. No fixture: pytest tells the environment, on
     which samples may depend, when the call begins."""
     monkeypatch.setattr(collate, "LARGE_NBYTES", 1)
     monkeypatch.setattr(phases, "may_write", lambda *_: True)
     dataset = Scene(REMEMBERED[kind])
     memory = Memory(ShelfAccess(make_shelf(1 << 26), 0, b"loader", False), is_only_worker=True)
-    job = Job(_DatasetKind.Map, dataset, True, default_collate, False, 0, None, 1)
+    job = Job(_DatasetKind.Map, wrapped(dataset), True, default_collate, False, 0, None, 1)
     both = [
         _DatasetKind.create_fetcher(_DatasetKind.Map, each, True, default_collate, False)
-        for each in (dataset, Scene(dataset.make))
+        for each in (job.dataset, wrapped(Scene(dataset.make)))
     ]
-    stand_in = both[0].dataset = memory.around(dataset, default_collate)
+    stand_in = both[0].dataset = memory.around(job.dataset, default_collate)
     ours = early.around(both[0], job, stand_in, memory)
-    place = stand_in._get.__self__
+    assert ours is early
+    (place,) = memory._places
     while place._phase is not Phase.SERVING:
         assert outcome(ours) == outcome(both[1])
         for start in range(5, 20, 5):
@@ -381,6 +382,15 @@ def test_remembered_samples_are_made_in_their_rows(kind, early, monkeypatch):
     if kind != "shapes differ":
         num_tensors = 2 if kind == "dict" else 1
         assert early.num_moved == 4 * num_tensors, "the first of each batch alone is copied"
+
+
+def test_remembered_samples_of_a_subset_are_made_in_their_rows_too(early, monkeypatch):
+    monkeypatch.setattr(phases, "must_check", lambda num_hits: False)
+    _, ours, plain = remembered("tuple", early, monkeypatch, lambda whole: Subset(whole, range(20)))
+    early.num_moved, early._num_left_to_skip = 0, 0
+    for indices in ([1, 2, 3, 4, 0], [5, 6, 7, 5, 5]):
+        assert outcome(ours, indices) == outcome(plain, indices)
+    assert early.num_moved == 2
 
 
 @pytest.mark.parametrize("kind", REMEMBERED)
