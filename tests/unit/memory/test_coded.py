@@ -112,9 +112,9 @@ def test_any_shape_comes_back(shape, order, num_values, in_rows):
     assert same(read(memory), tensor)
 
 
-def rows_like(*tensors):
-    """Rows of a batch for one sample: each the second of three, all bits set."""
-    made = [torch.zeros(3, *t.shape, dtype=t.dtype) for t in tensors]
+def rows_like(*tensors, num=3):
+    """Rows of a batch for one sample: each the second of `num`, all bits set."""
+    made = [torch.zeros(num, *t.shape, dtype=t.dtype) for t in tensors]
     for whole in made:
         ctypes.memset(whole.data_ptr(), 0xFF, whole.nbytes)
     return made, [whole.unbind()[1] for whole in made]
@@ -130,9 +130,10 @@ SAMPLES = {
 }
 
 
+@pytest.mark.parametrize("num", [3, 200])  # the larger ones with streaming stores
 @pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
-def test_a_tensor_is_written_into_its_row_and_nowhere_else(sample):
-    (whole,), (row,) = rows_like(sample)
+def test_a_tensor_is_written_into_its_row_and_nowhere_else(sample, num):
+    (whole,), (row,) = rows_like(sample, num=num)
     value = ("first", {"": (sample, 5)})
     items = Value(memoryview(memory_of(value, in_rows=True))).items(False, {(0,): row})
     assert next(items) == "first"

@@ -25,7 +25,6 @@ from stoker.wire.stream_copy import STREAM_NBYTES, stream_copy
 _HEAD = struct.Struct("<II")  # bytes of the description, number of buffers
 _ALIGN_NBYTES = 64
 _MAX_DEPTH = 8
-_STREAM_ROW_NBYTES = 64 * 1024  # rows of fewer bytes are copied as torch would
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _PATHS = (pathlib.PosixPath, pathlib.PurePosixPath)
 _DTYPES = {
@@ -291,10 +290,10 @@ class Value:
         return made.set_(flat.untyped_storage(), 0, shape, strides)
 
     def _fill(self, row: torch.Tensor, nbytes: int, coded: int) -> torch.Tensor:
+        streams = row.untyped_storage().nbytes() >= STREAM_NBYTES
         if coded:
-            streams = nbytes >= _STREAM_ROW_NBYTES
             self._decode(row.data_ptr(), nbytes, row.element_size(), coded, streams)
-        elif stream_copy is not None and nbytes >= _STREAM_ROW_NBYTES:
+        elif stream_copy is not None and streams:
             stream_copy(row.data_ptr(), (_address_of(self._next(nbytes)),), nbytes)
         else:
             ctypes.memmove(row.data_ptr(), _address_of(self._next(nbytes)), nbytes)
