@@ -25,6 +25,7 @@ from stoker.memory.store import (
     Kept,
     Key,
     NotStorable,
+    Rows,
     Seat,
     ShelfAccess,
     Stores,
@@ -50,6 +51,7 @@ from stoker.memory.watch import (
 
 _COUNT_BYTES_EVERY = 16  # samples made, of those that are watched: it costs 30 us
 _COMPARED = (0, 1, 4, 15)  # samples under watch, at which all that the dataset reaches is compared
+_COUNT_EVERY = 16  # hits: to note each for all workers to see would cost a tenth of it
 _REFRESH_EVERY = 64  # samples between two looks at what other workers have found
 _LARGE_NBYTES = 1 << 20  # from here on a value is rather mapped than copied.
 _PIECE_NBYTES = 1 << 18
@@ -59,7 +61,9 @@ MAX_MOVES = 2  # of what a prefix reaches, in one worker
 class Desk:
     """What the places of one worker share: its seat at the shelf, and the time it has spent there.
 
-    copies: whether samples are the script's to change, and not only copied into a batch.
+    copies: whether samples are the script's to change, and not only copied into a batch; rows: of
+    the batch that the next sample is copied into, by where in it each of its tensors lies; None if
+    that is not known; serves: whether a sample came from the shelf.
     """
 
     def __init__(self, access: ShelfAccess, is_only_worker: bool) -> None:
@@ -70,6 +74,8 @@ class Desk:
         self.opened = Opened()
         self.look = global_look()
         self.copies = True
+        self.rows: Rows | None = None
+        self.serves = False
         self._num_modules = 0
         self.worked_s = self.saved_s = self.spent_s = 0.0
 
@@ -97,6 +103,7 @@ class Place:
         self._key = hashlib.blake2b(desk.loader + name.encode(), digest_size=16).digest()
         self._row = desk.seat.row_of(self._key, _name_of(dataset))
         self._counts = Counts() if self._row is None else self._row.read()
+        self._num_served = self._served_us = 0  # hits not yet counted, and what they saved
         self._count(num_samples=_length_of(dataset) - self._counts.num_samples)
         self._split = functools.cache(functools.partial(_split_of, dataset))
         self._prefix: Prefix | None = None
@@ -216,10 +223,20 @@ class Place:
     def _count(self, **more: int) -> None:
         if self._row is None:
             return
+        if self._num_served:
+            more["num_hits"] = more.get("num_hits", 0) + self._num_served
+            more["saved_us"] = more.get("saved_us", 0) + self._served_us
+            self._num_served = self._served_us = 0
         for name, number in more.items():
             more[name] = getattr(self._counts, name) + number
         self._counts = self._counts._replace(**more)
         self._row.write(self._counts)
+
+    def close(self) -> None:
+        """Count what is not counted yet."""
+        if self._num_served or self._num_plain:
+            num_plain, self._num_plain = self._num_plain, 0
+            self._guarded(functools.partial(self._count, num_misses=num_plain))
 
     def _guarded(self, ours: Callable[..., Any], *arguments: Any) -> Any:
         """Call what runs nothing of the script's; if it fails, the place is left alone."""
@@ -251,7 +268,7 @@ class Place:
             return self._plain
         if prefix.is_to_restate() and self._has_restated():
             return self._plain
-        num_hits = self._counts.num_hits
+        num_hits = self._counts.num_hits + self._num_served
         if kept is not None and num_hits % _REFRESH_EVERY == 0:
             self._refresh()
             if self._prefix is not prefix or self._phase is Phase.OFF:
@@ -282,7 +299,10 @@ class Place:
             sample = self._prefix.go_on(index, reached, is_hit=True)
         except AnotherCompose:  # nothing of the second half has run
             return self._meet(index)
-        self._count(num_hits=1, saved_us=kept.made_us)
+        self._num_served += 1
+        self._served_us += kept.made_us
+        if self._num_served >= _COUNT_EVERY:
+            self._count()
         self._desk.worked_s += now_s() - began_s
         self._desk.saved_s += kept.made_us / 1e6
         return sample
@@ -378,17 +398,22 @@ class Place:
     def _read(self, kept: Kept) -> Reached | None:
         """Return what is kept; None if that is damaged, or of files that have changed."""
         assert self._prefix is not None
-        copied, stores = self._desk.copies or not self._prefix.is_whole, self._desk.stores
-        memory = None
-        if copied and kept.entry.nbytes >= _LARGE_NBYTES and self._prefix.may_map:
+        stores, copied, rows, memory = self._desk.stores, True, None, None
+        if self._prefix.is_whole:
+            rows = self._desk.rows
+            copied = self._desk.copies or rows == {}  # the first: room is made for more like it
+        elif kept.entry.nbytes >= _LARGE_NBYTES and self._prefix.may_map:
             memory = stores.own_memory_of(kept)
             copied = memory is None
         if memory is None:
             memory = stores.memory_of(kept)
         if memory is None:
             return None
-        told, way, values = Value(memory).build(copied)
-        return Reached(way, values) if are_same(told) else None
+        items = Value(memory).items(copied, rows)
+        if not are_same(next(items)):
+            return None
+        self._desk.serves = True
+        return Reached(next(items), next(items))
 
     def _settle(
         self,
@@ -424,10 +449,11 @@ class Place:
         assert self._prefix is not None
         values = reached.values
         if not self._desk.copies and self._prefix.is_whole:
-            return encode((list(told), reached.way, values))
+            return encode((list(told), reached.way, values), in_rows=True)
         if not all(is_alone(values, name) for name in values):
             raise NotStorable("is held elsewhere too")
-        return encode((list(told), reached.way, values), self._prefix.apart.memory)
+        foreign, is_whole = self._prefix.apart.memory, self._prefix.is_whole
+        return encode((list(told), reached.way, values), foreign, in_rows=is_whole)
 
     def _wants_more(self) -> bool:
         """Whether one more value is to be kept: there is time to write it, and room for one like
@@ -463,7 +489,7 @@ class Place:
 
 def _is_of(memory: memoryview, told: Sequence[Identity]) -> bool:
     """Whether a value is of these very files."""
-    held, _, _ = Value(memory).build(False)
+    held = next(Value(memory).items(False))
     return [tuple(each) for each in held] == list(told)
 
 

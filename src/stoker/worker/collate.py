@@ -21,6 +21,9 @@ from stoker.wire.stream_copy import STREAM_NBYTES, StreamCopy, stream_copy
 # Of smaller samples there are so many that looking at each costs what its copy saves.
 # Measured: docs/decisions/006-streaming-stores.md
 SAMPLE_NBYTES = 64 * 1024
+MOVED_NBYTES = (
+    4 * 1024
+)  # of samples that are remembered: a copy of fewer bytes costs next to nothing
 
 _DTYPES = {
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bfloat16,
@@ -103,6 +106,14 @@ def is_worth_streaming(sample: torch.Tensor, num: int) -> bool:
     """Whether `num` samples like this one are many bytes, and plain tensors."""
     nbytes = _nbytes(sample)
     if nbytes < SAMPLE_NBYTES or nbytes * num < STREAM_NBYTES:
+        return False
+    return sample.dtype in _DTYPES and _is_plain(sample) and not _is_watched()
+
+
+def is_worth_moving(sample: torch.Tensor, num: int) -> bool:
+    """Whether `num` such samples fill a batch of the arena: each is then best made in its row."""
+    nbytes = _nbytes(sample)
+    if nbytes < MOVED_NBYTES or nbytes * num < LARGE_NBYTES:
         return False
     return sample.dtype in _DTYPES and _is_plain(sample) and not _is_watched()
 

@@ -18,11 +18,12 @@ from operator import is_
 from typing import Any
 
 import torch
-from torch.utils.data import _DatasetKind, default_collate
+from torch.utils.data import Subset, _DatasetKind, default_collate
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
+from stoker.memory.stand_in import Memory, like
 from stoker.wire.stream_copy import StreamCopy, stream_copy
-from stoker.worker.collate import is_like, is_worth_streaming, room_for
+from stoker.worker.collate import is_like, is_worth_moving, is_worth_streaming, room_for
 from stoker.worker.job import Job
 
 # A batch of which nothing could be moved: the next look comes a batch later, then three, seven...
@@ -33,10 +34,11 @@ Where = tuple[object, ...]  # a tensor in its sample: keys, from the outside in
 
 
 class _Place:
-    """A tensor of the batch, and the samples that lie in it already."""
+    """A tensor of the batch, its rows, and the samples that lie in it already."""
 
     def __init__(self, whole: torch.Tensor) -> None:
         self.whole = whole
+        self.rows = whole.unbind()
         self.views: list[torch.Tensor] = []
 
     def is_made_of(self, samples: Any) -> bool:
@@ -50,7 +52,11 @@ class Early:
     def __init__(self, copy: StreamCopy | None = stream_copy) -> None:
         self._copy = copy
         self._fetcher: Any = None
-        self._dataset: Any = None
+        self._dataset: Any = None  # whose samples are moved
+        self._given: Any = None  # the fetcher's own
+        self._shown: Any = self  # in place of it, while a batch is fetched
+        self._memory: Memory | None = None
+        self._offered: dict[Where, torch.Tensor] = {}  # rows that the next sample may be made in
         self._places: dict[Where, _Place] = {}
         self._num_wanted = 0  # samples of the batch
         self._num_seen = 0
@@ -58,18 +64,27 @@ class Early:
         self._num_to_skip = self._num_left_to_skip = 0
         self._unseen = _traces(torch.empty(1, device="cpu"))
 
-    def around(self, fetcher: Any, job: Job, dataset: Any = None) -> Any:
+    def around(
+        self, fetcher: Any, job: Job, dataset: Any = None, memory: Memory | None = None
+    ) -> Any:
         """Return self if samples of this job may be moved; else the fetcher as it is. dataset: what
-        stands in for the job's."""
+        stands in for the job's; memory: whose stand-in it is, if there is one."""
         may_move = (
             job.dataset_kind == _DatasetKind.Map
             and type(fetcher) is _MapDatasetFetcher
             and job.auto_collation
             and job.collate_fn is default_collate
-            and not getattr(job.dataset, "__getitems__", None)
         )
-        self._fetcher, self._dataset = fetcher, job.dataset if dataset is None else dataset
-        return self if may_move else fetcher
+        self._fetcher, self._memory = fetcher, memory
+        self._given = self._dataset = job.dataset if dataset is None else dataset
+        if memory is not None and type(job.dataset) is Subset:
+            # torch's Subset asks for samples one by one, and goes on to do so.
+            self._dataset = self._given.dataset
+            self._shown = like(self._given, dataset=self)
+            asks_for_many = getattr(job.dataset.dataset, "__getitems__", None)
+        else:
+            asks_for_many = getattr(job.dataset, "__getitems__", None)
+        return self if may_move and not asks_for_many else fetcher
 
     def fetch(self, indices: Any) -> Any:
         """Return or raise what `fetcher.fetch` does."""
@@ -80,12 +95,15 @@ class Early:
         if not isinstance(indices, Sized):
             return fetcher.fetch(indices)
         self._num_wanted, self._num_seen, self._was_used = len(indices), 0, False
-        fetcher.dataset = self
+        fetcher.dataset = self._shown
         try:
             return fetcher.fetch(indices)
         finally:
-            fetcher.dataset = self._dataset
+            fetcher.dataset = self._given
             self._places.clear()
+            self._offered = {}
+            if self._memory is not None:
+                self._memory.offer(None)
             self._num_to_skip = 0 if self._was_used else min(2 * self._num_to_skip + 1, MAX_TO_SKIP)
             self._num_left_to_skip = self._num_to_skip
 
@@ -98,14 +116,33 @@ class Early:
         return None
 
     def __getitem__(self, index: Any) -> Any:
+        if self._memory is not None:
+            self._offer(self._memory)
         holder: list[Any] = [self._dataset[index]]
         if self._places or not self._num_seen:
             self._move(holder, 0, ())
         self._num_seen += 1
         return holder[0]
 
+    def _offer(self, memory: Memory) -> None:
+        """Tell where the next sample's tensors are to lie, of those that have moved so far."""
+        number = self._num_seen
+        if number and not self._places:
+            memory.offer(None)
+            return
+        self._offered = {
+            where: place.rows[number]
+            for where, place in self._places.items()
+            if number == len(place.views) < len(place.rows)
+        }
+        memory.offer(self._offered)
+
     def _move(self, holder: Any, key: Any, where: Where) -> None:
         """Move the tensors of holder[key], except those that something else holds too."""
+        row = self._offered.get(where)
+        if row is not None and holder[key] is row:
+            self._places[where].views.append(row)
+            return
         if _num_holders(holder, key) != _ALONE:
             return
         kind = type(holder[key])
@@ -124,18 +161,23 @@ class Early:
     def _moved(self, sample: torch.Tensor, where: Where) -> torch.Tensor:
         """Return the view in the batch that the sample was copied to; or the sample itself."""
         number, num = self._num_seen, self._num_wanted
-        if number == 0 and is_worth_streaming(sample, num) and _traces(sample) == self._unseen:
+        if number == 0 and self._is_worth(sample, num) and _traces(sample) == self._unseen:
             self._places[where] = _Place(room_for(sample, num))
         place = self._places.get(where)
         if place is None or number != len(place.views):
             return sample
-        view = place.whole[number]
+        view = place.rows[number]
         if not is_like(sample, view) or _traces(sample) != self._unseen:
             return sample
         assert self._copy is not None
         self._copy(view.data_ptr(), (sample.data_ptr(),), view.nbytes)
         place.views.append(view)
         return view
+
+    def _is_worth(self, sample: torch.Tensor, num: int) -> bool:
+        if self._memory is not None and self._memory.serves:
+            return is_worth_moving(sample, num)
+        return is_worth_streaming(sample, num)
 
 
 def _num_holders(holder: Any, key: Any) -> int:

@@ -115,7 +115,7 @@ class Worker:
         if self._memory is not None and job.dataset_kind == _DatasetKind.Map:
             dataset = fetcher.dataset = self._memory.around(dataset, job.collate_fn)
         if self._early is not None:
-            fetcher = self._early.around(fetcher, job, dataset)
+            fetcher = self._early.around(fetcher, job, dataset, self._memory)
         self._fetcher = fetcher
         if job.is_iterable and job.may_save:
             can_save = has_state(job.dataset) or has_state(fetcher.dataset_iter)

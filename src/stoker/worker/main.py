@@ -62,6 +62,8 @@ def main(
             memory = Memory(shelf, is_only_worker=job.num_chains <= 1)
         worker.set_up(early if early and stack_faster(early.batch_of) else None, memory)
         worker.run()
+        if memory is not None:
+            memory.close()
     except KeyboardInterrupt:
         pass  # the trainer raises it too
     except Exception:  # ours: the dataset's are sent

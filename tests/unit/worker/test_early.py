@@ -9,6 +9,11 @@ import torch
 from torch.utils.data import Dataset, Subset, _DatasetKind, _utils, default_collate
 from torch.utils.data._utils import collate as torch_collate
 
+from stoker.memory import phases
+from stoker.memory.phases import Phase
+from stoker.memory.stand_in import Memory
+from stoker.memory.store import ShelfAccess, make_shelf
+from stoker.memory.store import shelf as shelf_module
 from stoker.wire.stream_copy import LIBRARY, stream_copy
 from stoker.worker import collate
 from stoker.worker.early import MAX_TO_SKIP, Early
@@ -235,7 +240,7 @@ def test_a_moved_sample_is_freed_before_the_next_is_made(early):
 
     _, ours = fetchers(early, make)
     ours.fetch(range(NUM))
-    assert alive == list(range(NUM)), "the views of the batch, and nothing else"
+    assert alive == [0] + [NUM] * (NUM - 1), "the rows of the batch, and nothing else"
 
 
 def test_the_scripts_default_device_is_not_asked(early):
@@ -306,3 +311,112 @@ def test_it_is_looked_at_always_again_once_something_moves(early):
         ours.fetch(range(NUM))
     assert early._num_to_skip == 0
     assert early.num_moved == (100 - 30) * NUM
+
+
+# -- samples that are remembered -------------------------------------------------------------------
+
+
+class Scene(Dataset):
+    """Samples that take long enough to be remembered, and one that fails."""
+
+    def __init__(self, make):
+        self.make = make
+        self.fails = False
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        if self.fails:
+            raise LookupError(index)
+        return self.make(sum(k % 7 for k in range(20_000)) * 0 + index)
+
+
+def levels(index):
+    draw = torch.Generator().manual_seed(index)
+    return torch.linspace(-2, 2, 256)[torch.randint(0, 256, (3, 64, 64), generator=draw)]
+
+
+REMEMBERED = {
+    "coded": levels,
+    "raw": lambda i: torch.randn(3, 64, 64, generator=torch.Generator().manual_seed(i)),
+    "channels last": lambda i: levels(i).permute(1, 2, 0).contiguous().permute(2, 0, 1),
+    "tuple": lambda i: (levels(i), i),
+    "dict": lambda i: {"x": levels(i), "y": [(levels(i)[0] > 0).long(), str(i)]},
+    "shapes differ": lambda i: levels(i)[: 2 + (i < 15)].clone(),
+}
+
+
+def remembered(kind, early, monkeypatch, wrapped=lambda whole: whole):
+    """A place that serves, its fetcher, and torch's. No fixture: pytest tells the environment, on
+    which samples may depend, when the call begins."""
+    monkeypatch.setattr(collate, "LARGE_NBYTES", 1)
+    monkeypatch.setattr(phases, "may_write", lambda *_: True)
+    dataset = Scene(REMEMBERED[kind])
+    memory = Memory(ShelfAccess(make_shelf(1 << 26), 0, b"loader", False), is_only_worker=True)
+    job = Job(_DatasetKind.Map, wrapped(dataset), True, default_collate, False, 0, None, 1)
+    both = [
+        _DatasetKind.create_fetcher(_DatasetKind.Map, each, True, default_collate, False)
+        for each in (job.dataset, wrapped(Scene(dataset.make)))
+    ]
+    stand_in = both[0].dataset = memory.around(job.dataset, default_collate)
+    ours = early.around(both[0], job, stand_in, memory)
+    assert ours is early
+    (place,) = memory._places
+    while place._phase is not Phase.SERVING:
+        assert outcome(ours) == outcome(both[1])
+        for start in range(5, 20, 5):
+            assert outcome(ours, range(start, start + 5)) == outcome(
+                both[1], range(start, start + 5)
+            )
+    return place, ours, both[1]
+
+
+@pytest.mark.parametrize("kind", REMEMBERED)
+def test_remembered_samples_are_made_in_their_rows(kind, early, monkeypatch):
+    _, ours, plain = remembered(kind, early, monkeypatch)
+    monkeypatch.setattr(phases, "must_check", lambda num_hits: False)
+    early.num_moved, early._num_left_to_skip = 0, 0
+    for indices in ([1, 2, 3, 4, 0], [5, 6, 7, 5, 5], [9], [12, 13, 14, 15, 16]):
+        assert outcome(ours, indices) == outcome(plain, indices)
+    if kind != "shapes differ":
+        num_tensors = 2 if kind == "dict" else 1
+        assert early.num_moved == 4 * num_tensors, "the first of each batch alone is copied"
+
+
+def test_remembered_samples_of_a_subset_are_made_in_their_rows_too(early, monkeypatch):
+    monkeypatch.setattr(phases, "must_check", lambda num_hits: False)
+    _, ours, plain = remembered("tuple", early, monkeypatch, lambda whole: Subset(whole, range(20)))
+    early.num_moved, early._num_left_to_skip = 0, 0
+    for indices in ([1, 2, 3, 4, 0], [5, 6, 7, 5, 5]):
+        assert outcome(ours, indices) == outcome(plain, indices)
+    assert early.num_moved == 2
+
+
+@pytest.mark.parametrize("kind", REMEMBERED)
+def test_an_error_after_remembered_samples_is_the_datasets(kind, early, monkeypatch):
+    place, ours, plain = remembered(kind, early, monkeypatch)
+    memory_of = place._desk.stores.memory_of
+    monkeypatch.setattr(
+        place._desk.stores,
+        "memory_of",
+        lambda kept: memory_of(kept) if kept.entry.offset % 3 == 0 else None,
+    )
+    place._dataset.fails = plain.dataset.fails = True
+    assert outcome(ours)[0] is LookupError is outcome(plain)[0]
+    place._dataset.fails = plain.dataset.fails = False
+    assert outcome(ours) == outcome(plain)
+
+
+@pytest.mark.parametrize("kind", REMEMBERED)
+def test_damage_between_two_samples_of_a_batch_is_in_no_batch(kind, early, monkeypatch):
+    place, ours, plain = remembered(kind, early, monkeypatch)
+    early._num_left_to_skip = 0
+    shelf, span = place._shelf, place._shelf._tails[0]
+    values = shelf._arena.view(shelf_module._SEATS_AT, span)
+    for at in range(777, span, 4096):
+        values[at] ^= 0x10
+    place._desk.stores._whole.clear()
+    for start in range(0, 20, 5):
+        indices = range(start, start + 5)
+        assert outcome(ours, indices) == outcome(plain, indices)

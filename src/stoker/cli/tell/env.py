@@ -54,8 +54,11 @@ def main(words: list[str]) -> int:
 def _versions() -> Iterator[tuple[str, str]]:
     yield "stoker", f"{__version__}, from {Path(stoker.__file__).parent}"
     yield "armed by", _pth() or "nothing: stoker.pth is in no folder of site packages"
-    is_compiled = Path(stoker.__file__).with_name("wire").joinpath("libstream_copy.so").is_file()
+    wire = Path(stoker.__file__).with_name("wire")
+    is_compiled = wire.joinpath("libstream_copy.so").is_file()
     yield "compiled copy", "yes" if is_compiled else "no: large batches are copied more slowly"
+    is_compiled = wire.joinpath("libpalette.so").is_file()
+    yield "compiled palette", "yes" if is_compiled else "no: remembered images take more memory"
     yield "Python", f"{platform.python_version()}, {sys.executable}"
     for package in PACKAGES:
         yield package, _version(package)

@@ -1,5 +1,7 @@
 """Turns values into bytes and back: numbers, text, containers, tensors, arrays, PIL images.
 
+Elements of few different values are kept as a byte each (wire/palette.py).
+
 Promise: what comes back has the same types, values, strides and bits, and shares memory with
 nothing of the caller's. What cannot be brought back so raises NotStorable.
 Ban: nothing of the user's is pickled or run.
@@ -7,14 +9,18 @@ Ban: nothing of the user's is pickled or run.
 
 import ctypes
 import io
+import math
 import pathlib
 import pickle
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+
+from stoker.wire.palette import Planes, palette, planes_of
+from stoker.wire.stream_copy import STREAM_NBYTES, stream_copy
 
 _HEAD = struct.Struct("<II")  # bytes of the description, number of buffers
 _ALIGN_NBYTES = 64
@@ -35,15 +41,18 @@ _IMAGE_NAMES = {"_im", "_mode", "_size", "palette", "info", "_readonly", "_exif"
 _IMMUTABLE = (*_PLAIN, *_PATHS)
 
 
+Rows = Mapping[tuple[object, ...], torch.Tensor]
+
+
 class NotStorable(Exception):
     """A value cannot be kept; says why."""
 
 
 class _Encoder:
-    def __init__(self, foreign: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, foreign: Sequence[tuple[int, int]], in_rows: bool) -> None:
+        self._in_rows = in_rows
         self.buffers: list[memoryview] = []
         self._ranges = list(foreign)  # memory that was taken in, to find what is shared
-        self._keep: list[object] = []
 
     def describe(self, value: Any, depth: int = 0) -> tuple[Any, ...]:
         kind = type(value)
@@ -54,12 +63,15 @@ class _Encoder:
         if depth > _MAX_DEPTH:
             raise NotStorable("is nested too deeply")
         if kind is tuple or kind is list:
-            return kind.__name__[0], [self.describe(each, depth + 1) for each in value]
+            items = [self.describe(each, depth + 1) for each in value]
+            return ("v", value) if _are_plain(items) else (kind.__name__[0], items)
         if kind is dict:
             if not all(type(key) in (str, int, bool) for key in value):
                 raise NotStorable("a dict has keys that are no strings")
-            items = [(key, self.describe(each, depth + 1)) for key, each in value.items()]
-            return ("d", items)
+            items = [self.describe(each, depth + 1) for each in value.values()]
+            return (
+                ("v", value) if _are_plain(items) else ("d", list(zip(value, items, strict=True)))
+            )
         if kind is torch.Tensor:
             return self._tensor(value)
         numpy = sys.modules.get("numpy")
@@ -90,9 +102,14 @@ class _Encoder:
         order = _order_of(shape, strides)
         if order is None:
             raise NotStorable("a tensor that shows only a part of its memory")
-        dense = value.permute(order) if order else value
-        self._take(value.data_ptr(), value.nbytes, dense)
-        return ("T", name, shape, strides, value.nbytes)
+        self._note(value.data_ptr(), value.nbytes)
+        dense, kind = value, "T"
+        if order and self._in_rows:
+            dense, kind = value.contiguous(), "R"
+        elif order:
+            dense = value.permute(order)
+        coded = self._elements(dense.data_ptr(), dense.shape, value.element_size(), dense)
+        return (kind, name, shape, strides, value.nbytes, coded)
 
     def _array(self, value: Any) -> tuple[Any, ...]:
         if value.dtype.kind not in "biufc" or not value.flags.writeable or not value.flags.aligned:
@@ -101,8 +118,11 @@ class _Encoder:
         order = _order_of(value.shape, strides)
         if order is None:
             raise NotStorable("an array that shows only a part of its memory")
-        self._take(value.__array_interface__["data"][0], value.nbytes, value)
-        return ("a", value.dtype.str, tuple(value.shape), tuple(value.strides), value.nbytes)
+        lying = tuple(value.shape[k] for k in order) if order else value.shape
+        address = value.__array_interface__["data"][0]
+        self._note(address, value.nbytes)
+        coded = self._elements(address, lying, value.itemsize, value)
+        return ("a", value.dtype.str, tuple(value.shape), tuple(value.strides), value.nbytes, coded)
 
     def _image(self, value: Any) -> tuple[Any, ...]:
         if set(vars(value)) - _IMAGE_NAMES or value.palette is not None or value.mode not in _MODES:
@@ -122,14 +142,23 @@ class _Encoder:
             pixels.nbytes,
         )
 
-    def _take(self, address: int, nbytes: int, held: Any) -> None:
+    def _note(self, address: int, nbytes: int) -> None:
         for start, end in self._ranges:
             if address < end and start < address + nbytes:
                 raise NotStorable("a value shares memory with something else")
         if nbytes:
             self._ranges.append((address, address + nbytes))
-        self._keep.append(held)
-        self._add(_memory_at(address, nbytes))
+
+    def _elements(self, address: int, shape: Sequence[int], item_nbytes: int, held: Any) -> int:
+        """Add elements. shape: as they lie in memory; held: whose memory it is. Returns the planes
+        that they are coded as; 0: they are kept as they are."""
+        for planes in planes_of(shape, item_nbytes):
+            coded = None if palette is None else palette.encode(address, planes)
+            if coded is not None:
+                self._add(memoryview(coded))
+                return planes.num
+        self._add(_memory_at(address, math.prod(shape) * item_nbytes, held))
+        return 0
 
     def _add(self, memory: memoryview) -> None:
         self.buffers.append(memory)
@@ -138,13 +167,16 @@ class _Encoder:
             self.buffers.append(memoryview(bytes(gap)))
 
 
-def encode(value: Any, foreign: Sequence[tuple[int, int]] = ()) -> list[memoryview]:
+def encode(
+    value: Any, foreign: Sequence[tuple[int, int]] = (), in_rows: bool = False
+) -> list[memoryview]:
     """Return parts whose bytes, one behind the other, are a value. Raises NotStorable.
 
     Equal values give equal bytes. The parts view the value's own memory: to be used before anything
     changes it. foreign: start and end of memory that others see too, of which it may have nothing.
+    in_rows: a tensor's elements are kept in the order in which they lie in a batch.
     """
-    encoder = _Encoder(foreign)
+    encoder = _Encoder(foreign, in_rows)
     described = _dumps(encoder.describe(value))
     head = _HEAD.pack(len(described), len(encoder.buffers)) + described
     return [memoryview(head + bytes(-len(head) % _ALIGN_NBYTES)), *encoder.buffers]
@@ -165,50 +197,116 @@ class Value:
     def __init__(self, memory: memoryview) -> None:
         nbytes, _ = _HEAD.unpack_from(memory)
         self._described = pickle.loads(memory[_HEAD.size : _HEAD.size + nbytes])
-        self._start = -(-(_HEAD.size + nbytes) // _ALIGN_NBYTES) * _ALIGN_NBYTES
+        self._at = -(-(_HEAD.size + nbytes) // _ALIGN_NBYTES) * _ALIGN_NBYTES
+        self._rows: Rows | None = None
+        self._where: tuple[object, ...] = ()
         self._memory = memory
 
     def build(self, copied: bool) -> Any:
         """Return the value; its tensors and arrays view the memory, or are copies of it."""
-        self._at = self._start
         return self._built(self._described, copied)
+
+    def items(self, copied: bool, rows: Rows | None = None) -> Iterator[Any]:
+        """Iterate the items of a value that is a tuple, each as `build` would return it.
+
+        rows: tensors of a batch, each by its keys in a dict's only item, from the outside in; a
+        tensor that lies there and is like its row is written into it, and is the row.
+        """
+        kind, items = self._described
+        if kind == "v":
+            yield from items
+            return
+        for item in items:
+            self._rows = rows
+            yield self._built(item, copied)
 
     def _built(self, described: tuple[Any, ...], copied: bool) -> Any:
         kind = described[0]
         if kind == "v":
             return described[1]
-        if kind == "T":
+        if kind == "T" or kind == "R":
             return self._tensor(described, copied)
-        if kind == "l":
-            return [self._built(each, copied) for each in described[1]]
         return _BUILD[kind](self, described, copied)
+
+    def _inside(self, key: object, described: tuple[Any, ...], copied: bool) -> Any:
+        if self._rows is None:
+            return self._built(described, copied)
+        where, self._where = self._where, (*self._where, key)
+        made = self._built(described, copied)
+        self._where = where
+        return made
 
     def _next(self, nbytes: int) -> memoryview:
         start = self._at
         self._at += -(-nbytes // _ALIGN_NBYTES) * _ALIGN_NBYTES
+        if start + nbytes > self._memory.nbytes:
+            raise ValueError("a value is shorter than what it tells of itself")
         return self._memory[start : start + nbytes]
 
+    def _decode(
+        self, address: int, nbytes: int, item_nbytes: int, num_planes: int, streams: bool
+    ) -> None:
+        """Decode what comes next to an address."""
+        assert palette is not None  # the same library has encoded it
+        planes = Planes(num_planes, nbytes // item_nbytes // num_planes, item_nbytes)
+        palette.decode(address, _address_of(self._next(planes.coded_nbytes)), planes, streams)
+
     def _tensor(self, described: tuple[Any, ...], copied: bool) -> torch.Tensor:
-        _, name, shape, strides, nbytes = described
+        kind, name, shape, strides, nbytes, coded = described
         dtype = _DTYPES[name]
-        memory = self._next(nbytes)
-        if not nbytes:
-            return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
-        flat = torch.frombuffer(memory, dtype=dtype)
+        if self._rows is not None:
+            row = self._rows.get(self._where[1:])
+            if kind == "R":
+                strides = None  # a batch's rows have none of their own
+            if row is not None and _is_like(row, dtype, shape, strides):
+                return self._fill(row, nbytes, coded)
+        elif kind == "R":
+            made = self._dense(dtype, shape, None, nbytes, coded, False)
+            return torch.empty_strided(shape, strides, dtype=dtype, device="cpu").copy_(made)
+        return self._dense(dtype, shape, strides, nbytes, coded, copied)
+
+    def _dense(
+        self, dtype: torch.dtype, shape: Any, strides: Any, nbytes: int, coded: int, copied: bool
+    ) -> torch.Tensor:
+        """Build what lies here in order. strides: None, those that are made for the shape."""
+        if coded or not nbytes:
+            if strides is None:
+                made = torch.empty(shape, dtype=dtype, device="cpu")
+            else:
+                made = torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
+            if coded:
+                streams = nbytes >= STREAM_NBYTES
+                self._decode(made.data_ptr(), nbytes, dtype.itemsize, coded, streams)
+            return made
+        flat = torch.frombuffer(self._next(nbytes), dtype=dtype)
         if copied:
             flat = flat.clone()
         if flat.shape == shape:
             return flat
         # Not a view of `flat`: it is to be as the tensor was, without a base.
-        return torch.empty(0, dtype=dtype, device="cpu").set_(
-            flat.untyped_storage(), 0, shape, strides
-        )
+        made = torch.empty(0, dtype=dtype, device="cpu")
+        if strides is None:
+            return made.set_(flat.untyped_storage()).resize_(shape)
+        return made.set_(flat.untyped_storage(), 0, shape, strides)
+
+    def _fill(self, row: torch.Tensor, nbytes: int, coded: int) -> torch.Tensor:
+        streams = row.untyped_storage().nbytes() >= STREAM_NBYTES
+        if coded:
+            self._decode(row.data_ptr(), nbytes, row.element_size(), coded, streams)
+        elif stream_copy is not None and streams:
+            stream_copy(row.data_ptr(), (_address_of(self._next(nbytes)),), nbytes)
+        else:
+            ctypes.memmove(row.data_ptr(), _address_of(self._next(nbytes)), nbytes)
+        return row
+
+    def _list(self, described: tuple[Any, ...], copied: bool) -> list[Any]:
+        return [self._inside(k, each, copied) for k, each in enumerate(described[1])]
 
     def _tuple(self, described: tuple[Any, ...], copied: bool) -> tuple[Any, ...]:
-        return tuple([self._built(each, copied) for each in described[1]])
+        return tuple(self._list(described, copied))
 
     def _dict(self, described: tuple[Any, ...], copied: bool) -> dict[Any, Any]:
-        return {key: self._built(each, copied) for key, each in described[1]}
+        return {key: self._inside(key, each, copied) for key, each in described[1]}
 
     def _path(self, described: tuple[Any, ...], copied: bool) -> Any:
         return _PATHS[described[1]](described[2])
@@ -219,17 +317,22 @@ class Value:
 
     def _array(self, described: tuple[Any, ...], copied: bool) -> Any:
         numpy: Any = sys.modules["numpy"]
-        _, dtype, shape, strides, nbytes = described
-        memory = self._next(nbytes)
-        made = numpy.ndarray(shape, dtype, memory, 0, strides)
-        if not copied:
-            return made
+        _, dtype, shape, strides, nbytes, coded = described
+        if not coded:
+            made = numpy.ndarray(shape, dtype, self._next(nbytes), 0, strides)
+            if not copied:
+                return made
         own = numpy.ndarray(shape, dtype, None, 0, None)
+        order = []
         if strides != own.strides:
             order = sorted(range(len(shape)), key=lambda k: -strides[k])
-            return _permuted(made.transpose(order).copy(), order)
-        own[...] = made
-        return own
+            own = numpy.ndarray([shape[k] for k in order], dtype, None, 0, None)
+        if coded:
+            address = own.__array_interface__["data"][0]
+            self._decode(address, nbytes, own.itemsize, coded, nbytes >= STREAM_NBYTES)
+        else:
+            own[...] = made.transpose(order) if order else made
+        return _permuted(own, order) if order else own
 
     def _image(self, described: tuple[Any, ...], copied: bool) -> Any:
         image: Any = sys.modules["PIL.Image"]
@@ -244,7 +347,7 @@ class Value:
 
 
 _BUILD: dict[str, Callable[[Value, tuple[Any, ...], bool], Any]] = {
-    "t": Value._tuple, "d": Value._dict, "n": Value._scalar, "a": Value._array, "i": Value._image, "p": Value._path,
+    "t": Value._tuple, "l": Value._list, "d": Value._dict, "n": Value._scalar, "a": Value._array, "i": Value._image, "p": Value._path,
 }  # fmt: skip
 
 
@@ -271,10 +374,28 @@ def _order_of(shape: Any, strides: Any) -> tuple[int, ...] | None:
     return () if order == list(range(len(shape))) else tuple(order)
 
 
-def _memory_at(address: int, nbytes: int) -> memoryview:
+def _is_like(row: torch.Tensor, dtype: torch.dtype, shape: Any, strides: Any) -> bool:
+    """Whether a tensor of these strides, or of any, is laid into a batch as it lies here."""
+    is_same = row.dtype is dtype and row.shape == shape
+    return is_same and (strides is None or row.stride() == strides)
+
+
+def _are_plain(described: Sequence[tuple[Any, ...]]) -> bool:
+    """Whether these are all that they describe, so that a container of them need not be built."""
+    return all(each[0] == "v" for each in described)
+
+
+def _address_of(memory: memoryview) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+def _memory_at(address: int, nbytes: int, held: Any) -> memoryview:
+    """View memory, and hold whose it is."""
     if not nbytes:
         return memoryview(b"")
-    return memoryview((ctypes.c_ubyte * nbytes).from_address(address)).cast("B")
+    memory: Any = (ctypes.c_ubyte * nbytes).from_address(address)
+    memory.held = held
+    return memoryview(memory).cast("B")
 
 
 def is_alone(holder: Any, key: Any) -> bool:

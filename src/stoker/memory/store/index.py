@@ -47,7 +47,7 @@ class Index:
         memory = self._memory
         for at in self._slots_of(key):
             slot = bytes(memory[at : at + SLOT_NBYTES])
-            if slot[:KEY_NBYTES] == key and slot[_CHECK_AT:] == _checksum(slot[:_CHECK_AT]):
+            if slot.startswith(key) and slot.endswith(_checksum(slot[:_CHECK_AT])):
                 return Entry(*_BODY.unpack_from(slot)[1:])
             if slot == _EMPTY:
                 return None

@@ -16,9 +16,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import torch
-
 from stoker.memory.phases import Counts, added, most_wanted, must_go
+from stoker.memory.store.checksum import checksum
 from stoker.memory.store.disk import Disk, DiskWish
 from stoker.memory.store.index import KEY_NBYTES, SLOT_NBYTES, Entry, Index
 from stoker.memory.store.rows import MAX_PLACES, ROW_NBYTES, Row
@@ -129,7 +128,7 @@ class Shelf:
         address = self._arena.address + _SEATS_AT + entry.offset
         if own is not None:
             address = ctypes.addressof(ctypes.c_char.from_buffer(own))
-        return _checksum(address, entry.nbytes) == entry.check
+        return checksum(address, entry.nbytes) == entry.check
 
     def used_nbytes(self) -> int:
         return sum(self._tails) - self._removed[0]
@@ -191,7 +190,7 @@ class Shelf:
             where = _SEATS_AT + at
             self._arena.view(where, part.nbytes)[:] = part.cast("B")
             at += part.nbytes
-        check = _checksum(self._arena.address + _SEATS_AT + offset, nbytes)
+        check = checksum(self._arena.address + _SEATS_AT + offset, nbytes)
         # Before the index: a worker that dies between the two leaves room unused, and no more.
         self._tails[seat] = -(-(start + nbytes) // _ALIGN_NBYTES) * _ALIGN_NBYTES
         entry = Entry(offset, nbytes, min(made_us, (1 << 32) - 1), os.getpid(), check)
@@ -260,18 +259,3 @@ def _touch(address: int, nbytes: int) -> None:
     start = address // _PAGE_NBYTES * _PAGE_NBYTES
     length = -(-(address + nbytes - start) // _PAGE_NBYTES) * _PAGE_NBYTES
     _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), _MADV_POPULATE_WRITE)
-
-
-def _checksum(address: int, nbytes: int) -> int:
-    """Add up the words of a value, which also brings it into the caches for whoever reads it next.
-
-    Any single flipped bit changes it. With torch, for it is there, adds 8 GB/s, and adds wrap.
-    """
-    words = nbytes // 8
-    total = 0
-    if words:
-        memory = (ctypes.c_char * (8 * words)).from_address(address)
-        total = int(torch.frombuffer(memory, dtype=torch.int64).sum())
-    tail = ctypes.string_at(address + 8 * words, nbytes - 8 * words)
-    total += int.from_bytes(tail, "little") + nbytes
-    return (total ^ total >> 32) & 0xFFFFFFFF

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 
+from stoker.wire.palette import palette
+
 _FORMAT = 1  # of values and counts: to be raised when coding.py or phases.py changes what they mean
 # Variables that differ from terminal to terminal and from job to job; a sample that is seen to read
 # one is not kept for another run (watch/evidence.py).
@@ -43,7 +45,17 @@ def foundations() -> bytes:
 
     Instructions decide the last bit of a sum, and a folder may be on a disk that machines share.
     """
-    told = [_FORMAT, sys.version, platform.machine(), *_cpu(), torch.__version__, *_packages()]
+    # Whether elements may be coded, and by which function a checksum is computed.
+    is_compiled = palette is not None
+    told = [
+        _FORMAT,
+        is_compiled,
+        sys.version,
+        platform.machine(),
+        *_cpu(),
+        torch.__version__,
+        *_packages(),
+    ]
     return hashlib.blake2b(repr(told).encode(), digest_size=16).digest()
 
 

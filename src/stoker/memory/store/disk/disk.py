@@ -10,6 +10,7 @@ Owner: the trainer makes it and opens the seats' files; a seat's worker writes t
 """
 
 import contextlib
+import ctypes
 import os
 import struct
 import sys
@@ -17,9 +18,8 @@ from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from stoker.memory.phases import Counts
+from stoker.memory.store.checksum import checksum
 from stoker.memory.store.disk.folder import Folder
 from stoker.memory.store.index import SLOT_NBYTES, Entry, Index, slot_of
 from stoker.wire.arena import Arena
@@ -35,7 +35,6 @@ _HEAD = 2 + 2 * NUM_SEATS + MAX_SEGMENTS  # numbers of 8 bytes: see _Head
 _WHY_AT = 8 * _HEAD
 _NAMES_AT = _WHY_AT + _TEXT_NBYTES
 _INDEX_AT = -(-(_NAMES_AT + MAX_SEGMENTS * _NAME.size) // 4096) * 4096
-_BLOCK_WORDS = 512  # of 8 bytes: a page
 
 
 class DiskWish(NamedTuple):
@@ -269,16 +268,4 @@ def _memory_of(nbytes: int) -> memoryview:
 
 
 def _checksum(memory: memoryview) -> int:
-    """Return 32 bits. Pages count by where they lie, times an odd number each (one with an even
-    number would lose bits), so that two that changed places show, as one flipped bit does."""
-    num_blocks = memory.nbytes // (8 * _BLOCK_WORDS)
-    total = memory.nbytes
-    if num_blocks:
-        words = torch.frombuffer(memory, dtype=torch.int64, count=num_blocks * _BLOCK_WORDS)
-        sums = words.view(num_blocks, _BLOCK_WORDS).sum(1)
-        total += int((sums * torch.arange(1, 2 * num_blocks + 1, 2, device="cpu")).sum())
-    rest = bytes(memory[num_blocks * 8 * _BLOCK_WORDS :])
-    if rest:
-        words = torch.frombuffer(bytearray(rest + bytes(-len(rest) % 8)), dtype=torch.int64)
-        total += int(words.sum())
-    return (total ^ total >> 32) & 0xFFFFFFFF
+    return checksum(ctypes.addressof(ctypes.c_char.from_buffer(memory)), memory.nbytes)
