@@ -6,6 +6,8 @@ The bars are those of docs/benchmarks.md. pairs.py measures what stands here, ta
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from made_data import data_dir
+
 Line = dict[str, float]  # what a benchmark script printed
 Pair = dict[str, Line]  # one line of each side: "plain", "stoker", perhaps "bare"
 
@@ -31,9 +33,10 @@ class Check:
     other: str = "plain"
     unit: str = "x"
     what: str = "torch"
+    other_key: str = ""  # of the other side, if it is another
 
     def of(self, pair: Pair) -> float:
-        ours, theirs = pair["stoker"][self.key], pair[self.other][self.key]
+        ours, theirs = pair["stoker"][self.key], pair[self.other][self.other_key or self.key]
         match self.how:
             case How.RATIO:
                 return ours / theirs
@@ -48,7 +51,7 @@ class Check:
 
     def covers(self, pair: Pair) -> bool:
         """Whether both sides measured this key in that pair."""
-        return self.key in pair["stoker"] and self.key in pair[self.other]
+        return self.key in pair["stoker"] and (self.other_key or self.key) in pair[self.other]
 
     def is_met(self, median: float) -> bool:
         return median >= self.bar if self.at_least else median <= self.bar
@@ -75,6 +78,9 @@ class Case:
     limit_s: float = 300.0  # the slowest of a usual side takes half a minute
     is_alone: bool = False  # measures a part of stoker that plain torch has nothing like
     takes_turns: bool = False  # see turns.py
+    run_flags: tuple[str, ...] = ()  # of `stoker run`
+    beside: tuple[str, tuple[str, ...]] | None = None  # one more side under stoker: name, run_flags
+    leaves_something: bool = False  # for the next run: one goes before the pairs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,6 +166,53 @@ def peak(keep: str) -> Case:
         watches_memory=True,
     )
 
+
+def remembered(case: str, bar: float) -> Case:
+    """Epochs once all is kept against torch's; `first`: the first one against --cache off."""
+    first = at_least(0.97, "first_per_s", other="off", what=f"--cache off, {case}, first epoch")
+    return Case(
+        script="remembered.py",
+        label=case,
+        flags=("--case", case),
+        quick_flags=("--num-later", "1"),
+        tune_key="later_per_s",
+        num_tuning_rounds=1,
+        beside=("off", ("--cache", "off")),
+        limit_s=600,
+        checks=(at_least(bar, "later_per_s", what=f"torch, {case}"), first),
+    )
+
+
+def remembered_half() -> Case:
+    """With memory for half of the samples."""
+    whole = remembered("images-val", 1.8)
+    check = at_least(1.8, "later_per_s", what="torch, room for half of them")
+    return replace(
+        whole,
+        label="half",
+        run_flags=("--cache-memory", HALF_OF_IMAGES),
+        beside=None,
+        checks=(check,),
+    )
+
+
+def remembered_cold(case: str) -> Case:
+    """The first epoch of a process that finds what another has kept, against later ones."""
+    disk = f"{data_dir() / f'kept-{case}'}:40G"
+    check = at_least(
+        0.8, "first_per_s", other="warm", other_key="later_per_s", what=f"a later epoch, {case}"
+    )
+    return replace(
+        remembered(case, 1.0),
+        label=f"{case}, kept",
+        run_flags=("--cache-disk", disk, "--cache-keep"),
+        beside=("warm", ()),
+        leaves_something=True,
+        checks=(check,),
+    )
+
+
+HALF_OF_IMAGES = "475M"  # 6,144 of 154 KB
 
 IMAGES = Case(
     script="images.py",
@@ -664,6 +717,48 @@ FIGURES = {
             name="many-loaders",
             work="30 small and odd loaders, each; three whole commands",
             cases=(MANY, *(whole(work, no_slower(work)) for work in SHORT_SCRIPTS)),
+            num_quick_pairs=1,
+        ),
+        Figure(
+            name="remembered-photos",
+            work="epochs over photographs, of which all is remembered that can be (audits on)",
+            cases=(
+                remembered("images-val", 25),
+                remembered("images-train", 1.6),
+                remembered("images-train-v2", 1.4),
+                remembered("photos-train", 2.2),
+                remembered("resize-crop", 5),
+                remembered_half(),
+            ),
+            num_quick_pairs=1,
+        ),
+        Figure(
+            name="remembered-sounds",
+            work="the same: WAV files of 5 s, mel spectrograms, with and without SpecAugment",
+            cases=(remembered("mel", 18), remembered("mel-clean", 100)),
+            num_quick_pairs=1,
+        ),
+        Figure(
+            name="remembered-scans",
+            work="the same: NIfTI volumes (plain code, MONAI's transforms), DICOM series, GeoTIFF tiles",
+            cases=(
+                remembered("volumes", 100),
+                remembered("volumes-monai", 100),
+                remembered("scans", 20),
+                remembered("tiles", 5),
+            ),
+            num_quick_pairs=1,
+        ),
+        Figure(
+            name="remembered-videos",
+            work="the same: MP4 clips of 30 s",
+            cases=(remembered("videos", 10),),
+            num_quick_pairs=1,
+        ),
+        Figure(
+            name="remembered-cold",
+            work="the first epoch of a process that finds what another has kept on disk",
+            cases=tuple(map(remembered_cold, ("images-val", "mel-clean", "scans"))),
             num_quick_pairs=1,
         ),
         Figure(

@@ -81,6 +81,25 @@ def _write_scans(folder: Path) -> None:
             made.save_as(series / f"{k:03}.dcm", enforce_file_format=True)
 
 
+def tiles() -> Path:
+    return made_once("tiles-4x512x512-128", _write_tiles)
+
+
+def _write_tiles(folder: Path) -> None:
+    import rasterio
+    from rasterio.transform import from_origin
+
+    for number in range(128):
+        tile = blobs((4, 512, 512), np.random.default_rng(number)).clip(0, 10_000).astype(np.uint16)
+        where = from_origin(500_000 + 5120 * number, 5_000_000, 10, 10)
+        with rasterio.open(
+            folder / f"{number:03}.tif", "w", driver="GTiff", width=512, height=512, count=4,
+            dtype="uint16", crs="EPSG:32632", transform=where, compress="deflate", predictor=2,
+            tiled=True, blockxsize=256, blockysize=256,
+        ) as file:  # fmt: skip
+            file.write(tile)
+
+
 def videos() -> Path:
     return made_once("videos-30s-854x480-12", _write_videos)
 

@@ -38,11 +38,17 @@ def num_workers_candidates(num_cores: int) -> list[int]:
     return sorted({1, num_cores, num_cores * 3 // 2, num_cores * 2})
 
 
-def run_case(side: str, case: Case, effort: Effort, extra: tuple[str, ...] = ()) -> dict[str, Any]:
+def run_case(
+    side: str,
+    case: Case,
+    effort: Effort,
+    extra: tuple[str, ...] = (),
+    run_flags: tuple[str, ...] = (),
+) -> dict[str, Any]:
     flags = (*case.flags, *(case.quick_flags if effort.quick else ()), *extra)
     if case.stamps_start:
         flags = (*flags, "--started", repr(time.time()))
-    return run_side(side, case.script, flags, case.watches_memory, case.limit_s)
+    return run_side(side, case.script, flags, case.watches_memory, case.limit_s, run_flags)
 
 
 def tune(case: Case, effort: Effort) -> dict[str, dict[int, float]]:
@@ -52,7 +58,8 @@ def tune(case: Case, effort: Effort) -> dict[str, dict[int, float]]:
     for num_workers in num_workers_candidates(num_cores) * case.num_tuning_rounds:
         for side, seen in found.items():
             flags = (*case.tune_flags, "--num-workers", str(num_workers))
-            line = run_case(effort.ours if side == "stoker" else side, case, effort, flags)
+            ours = effort.ours if side == "stoker" else side
+            line = run_case(ours, case, effort, flags, case.run_flags)
             seen[num_workers] = max(line[case.tune_key], seen.get(num_workers, 0.0))
     return found
 
@@ -71,8 +78,11 @@ def one_pair(case: Case, effort: Effort, chosen: dict[str, tuple[str, ...]]) -> 
         return {"stoker": run_case("plain", case, effort)}
     pair = {
         "plain": run_case("plain", case, effort, chosen.get("plain", ())),
-        "stoker": run_case(effort.ours, case, effort, chosen.get("stoker", ())),
+        "stoker": run_case(effort.ours, case, effort, chosen.get("stoker", ()), case.run_flags),
     }
+    if case.beside:
+        name, run_flags = case.beside
+        pair[name] = run_case(effort.ours, case, effort, chosen.get("stoker", ()), run_flags)
     if case.ceiling:
         flags = (*case.flags, *(case.quick_flags if effort.quick else ()))
         pair["bare"] = run_side("plain", case.ceiling, flags)
@@ -93,6 +103,8 @@ def measure_case(case: Case, effort: Effort, num_pairs: int) -> dict[str, Any]:
         tuning = tune(case, effort)
         chosen = workers_flags(case, tuning)
     pairs = []
+    if case.leaves_something:
+        run_case(effort.ours, case, effort, chosen.get("stoker", ()), case.run_flags)
     for number in range(1, num_pairs + 1):
         pairs.append(one_pair(case, effort, chosen))
         say_pair(number, case.checks, pairs[-1])

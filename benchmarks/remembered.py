@@ -37,6 +37,10 @@ def dataset_of(case: str) -> tuple[Dataset, int]:
 
         folders = sorted(each for each in media.scans().iterdir() if each.is_dir())
         return Scans(folders * 8), 2
+    if case == "tiles":
+        from remembered_scans import Tiles
+
+        return Tiles(sorted(media.tiles().glob("*.tif")) * 8), 8
     from remembered_videos import Videos
 
     return Videos(sorted(media.videos().glob("*.mp4")) * 2), 2

@@ -46,3 +46,21 @@ class Scans(Dataset):
         top = int(torch.randint(volume.shape[1] - 96 + 1, ()))
         left = int(torch.randint(volume.shape[2] - 96 + 1, ()))
         return torch.from_numpy(volume[:, top : top + 96, left : left + 96].copy())
+
+
+class Tiles(Dataset):
+    """Random parts of GeoTIFF tiles of four bands."""
+
+    def __init__(self, files: list[Path]) -> None:
+        self.files = [str(file) for file in files]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        import rasterio
+
+        with rasterio.open(self.files[index]) as file:
+            tile = torch.from_numpy(file.read().astype(np.float32) / 10_000)
+        top, left = (int(torch.randint(n - 256 + 1, ())) for n in tile.shape[1:])
+        return tile[:, top : top + 256, left : left + 256].clone()

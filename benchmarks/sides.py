@@ -29,10 +29,13 @@ class CannotMeasureError(Exception):
     """A side ended without its line; says which, and with what words."""
 
 
-def command(side: str, script: str, flags: tuple[str, ...]) -> list[str]:
+def command(
+    side: str, script: str, flags: tuple[str, ...], run_flags: tuple[str, ...] = ()
+) -> list[str]:
+    """run_flags: of `stoker run`."""
     plain = [sys.executable, str(HERE / script), *flags]
     if side == "stoker":
-        return [sys.executable, "-m", "stoker", "run", "--quiet", "--", *plain]
+        return [sys.executable, "-m", "stoker", "run", "--quiet", *run_flags, "--", *plain]
     return plain
 
 
@@ -130,6 +133,7 @@ def run_side(
     flags: tuple[str, ...],
     watches_memory: bool = False,
     side_limit_s: float = SIDE_LIMIT_S,
+    run_flags: tuple[str, ...] = (),
 ) -> dict:
     """The line that the script printed and `command_s`, the seconds until the command had ended;
     with the two peaks of MemoryPeaks if asked.
@@ -141,7 +145,7 @@ def run_side(
 
     # Files, not pipes: a process that was left behind would hold a pipe open.
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        argv, env = command(side, script, flags), {**os.environ, TOKEN_NAME: token}
+        argv, env = command(side, script, flags, run_flags), {**os.environ, TOKEN_NAME: token}
         began_s = time.perf_counter()
         process = subprocess.Popen(argv, stdout=out, stderr=err, env=env, start_new_session=True)
         limit_s, late = LEAVE_LIMIT_S, ""

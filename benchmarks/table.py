@@ -60,6 +60,10 @@ GROUPS = {
         "images", "frameworks", "clips", "iterable", "stateful", "workers0-val", "workers0-tensors", "tokens",
         "handover", "handover-small",
     ),
+    "Remembered work": (
+        "remembered-photos", "remembered-sounds", "remembered-scans", "remembered-videos",
+        "remembered-cold",
+    ),
     "Other machines": (
         "offload", "ingest", "scale", "thin-link", "lossless", "kill", "join", "relay",
         "machine-memory", "trainer-cpu-remote",
