@@ -268,6 +268,21 @@ def a_part_by_soundfile(path):
     return torch.from_numpy(samples)
 
 
+def by_librosa(path):
+    import librosa
+
+    samples, rate = librosa.load(path, sr=16000, duration=0.5)
+    samples[0] = 7
+    return torch.from_numpy(samples) + rate
+
+
+def by_torchaudio(path):
+    import torchaudio
+
+    samples, rate = torchaudio.load(path, num_frames=9999)
+    return samples.mul_(2) + rate
+
+
 def by_nibabel(path):
     import nibabel
 
@@ -353,6 +368,8 @@ LIBRARIES = {
     "torchvision.io.read_image": "torchvision.io",
     "torchvision.io.decode_image": "torchvision.io",
     "soundfile.read": "soundfile",
+    "librosa.load": "librosa",
+    "torchaudio.load": "torchaudio",
     "nibabel": "nibabel",
     "pydicom": "pydicom",
     "cv2.imread": "cv2",
@@ -382,6 +399,8 @@ FORMS = [
     (by_scipy, write_sound, ""),
     (by_soundfile, write_flac, "soundfile.read"),
     (a_part_by_soundfile, write_flac, "soundfile.read"),
+    (by_librosa, write_flac, "librosa.load"),
+    (by_torchaudio, write_sound, "torchaudio.load"),
     (changed_in_place, write_array, ""),
     (loaded, write_array, ""),
     (by_nibabel, write_scan, "nibabel"),

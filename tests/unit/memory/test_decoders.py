@@ -368,6 +368,15 @@ def test_a_function_keeps_its_identity_and_what_is_told_of_it(memory, folder):
         assert torch.equal(memory.during(read_image, path), plain)
 
 
+def test_a_function_that_is_watched_for_its_files_is_redirected_too(memory, folder):
+    cv2 = pytest.importorskip("cv2")
+    memory._desk.watch_readers()
+    paths = paths_of(folder, "jpg")
+    served(memory, lambda path: cv2.imread(path), paths, "cv2.imread")
+    for path in paths:
+        assert np.array_equal(memory.during(lambda path=path: cv2.imread(path)), cv2.imread(path))
+
+
 def test_an_error_names_the_functions_own_lines_and_line(memory, folder):
     memory.look()
     with pytest.raises(TypeError) as plain:

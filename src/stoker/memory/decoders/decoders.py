@@ -104,14 +104,20 @@ class Decoders:
     @passed_over
     def call(self, name: str, work: Work) -> Any:
         """Return what a call gives. name: the function's, as a script writes it."""
-        decoder = self._decoders.get(name)
+        decoder = self._decoders.get(name) or self._made(name)
         if decoder is None:
-            decoder = self._decoders[name] = Decoder(self._desk, name)
+            return work.make()
         self._is_busy = True
         try:
             return decoder.get(work)
         finally:
             self._is_busy = False
+
+    def _made(self, name: str) -> Decoder | None:
+        """Return a new decoder; None where none can be made."""
+        with contextlib.suppress(Exception):  # ours
+            self._decoders[name] = Decoder(self._desk, name)
+        return self._decoders.get(name)
 
 
 def _end(held: "weakref.ref[Decoders]") -> None:

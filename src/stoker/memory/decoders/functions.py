@@ -37,7 +37,6 @@ FUNCTIONS = (
     Function("soundfile", "read", "soundfile.read", ("file", 0), (("out", 7),)),
     Function("torchvision.io.image", "read_image", "torchvision.io.read_image", ("path", 0)),
     Function("torchvision.io.image", "decode_image", "torchvision.io.decode_image", ("input", 0)),
-    Function("torchvision.io.video", "read_video", "torchvision.io.read_video", ("filename", 0)),
     Function("torchaudio", "load", "torchaudio.load", ("uri", 0)),
     Function("scipy.io.wavfile", "read", "scipy.io.wavfile.read", ("filename", 0), (("mmap", 1),)),
     Function("librosa.core.audio", "load", "librosa.load", ("path", 0)),

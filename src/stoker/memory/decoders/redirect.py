@@ -2,7 +2,7 @@
 
 A function's code is replaced, so that whoever holds the function calls ours: `from soundfile import
 read` as well. Its identity, name, module, defaults, and what `inspect` tells of it stay. Of a
-function in C its name in the module is given to one in Python.
+function in C, or one that is wrapped already, the name in its module is given to another.
 
 Ban: only in a process of ours.
 """
@@ -25,7 +25,7 @@ def redirect(owner: Any, name: str, hook: Hook) -> Undo | None:
     function = getattr(owner, name, None)
     if type(function) is types.FunctionType and not function.__closure__:
         return _redirect_code(function, hook)
-    if type(function) is types.BuiltinFunctionType:
+    if type(function) in (types.FunctionType, types.BuiltinFunctionType):
         return _replace(owner, name, function, hook)
     return None
 
