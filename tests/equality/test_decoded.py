@@ -1,5 +1,6 @@
 """Decoders that are remembered: plain and with the memory on and auditing, by hash, over some epochs."""
 
+import gc
 import importlib
 import io
 import os
@@ -27,6 +28,10 @@ def fresh_shelf(monkeypatch):
     monkeypatch.setattr(shelves, "_shelf", None)
     monkeypatch.setattr(phases, "HIT_S", 1e-6)
     monkeypatch.setattr(phases, "FREE_S", 10.0)
+    # Hypothesis times each collection; one that falls into a watched call would count as its own.
+    callbacks, gc.callbacks[:] = list(gc.callbacks), []
+    yield
+    gc.callbacks[:] = callbacks
 
 
 @pytest.fixture

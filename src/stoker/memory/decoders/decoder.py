@@ -167,7 +167,7 @@ class Decoder:
             self._counts.num_learnt < phases.NUM_PROFILED
             or self._watched_s < phases.PROFILE_FRAC * thread_cpu_s()
         )
-        evidence = Evidence(found.append if profiles else None)
+        evidence = Evidence(found.append if profiles else None, self._desk.trusted)
         before = self._desk.look()
         opened.begin()
         for path in work.paths:  # it explains the bytes that are read, whoever opens it
