@@ -12,14 +12,14 @@ import time
 import media
 import torch
 from one_side import num_usable_cores, print_line
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 NUM_WARM = 3  # epochs until everything is kept
 
 
 def dataset_of(case: str) -> tuple[Dataset, int]:
     """The case's dataset and its batch size."""
-    if case.startswith(("images", "photos", "resize")):
+    if case.startswith(("images", "photos", "resize", "decoders")):
         from remembered_photos import photos
 
         return photos(case), 64
@@ -54,7 +54,8 @@ def main() -> None:
     flags = parser.parse_args()
     dataset, batch_size = dataset_of(flags.case)
     torch.manual_seed(0)
-    loader = DataLoader(dataset, batch_size, shuffle=True, num_workers=flags.num_workers)
+    shuffle = not isinstance(dataset, IterableDataset)
+    loader = DataLoader(dataset, batch_size, shuffle=shuffle, num_workers=flags.num_workers)
     rates = []
     for _ in range(NUM_WARM + flags.num_later):
         began_s = time.perf_counter()

@@ -1,12 +1,14 @@
 """Photographs for remembered.py, as ImageFolder's users write it."""
 
+import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from photos import large_photo_folder, photo_folder
 from PIL import Image
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
@@ -29,7 +31,25 @@ class Photos(Dataset):
         return self.transform(Image.open(path).convert("RGB")), label
 
 
+class PhotoStream(IterableDataset):
+    """The same, as people stream them: each worker shuffles its shard anew in every epoch."""
+
+    def __init__(self, photos: Photos) -> None:
+        self.photos = photos
+
+    def __len__(self) -> int:
+        return len(self.photos)
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, int]]:
+        worker = get_worker_info()
+        shard = range(worker.id, len(self.photos), worker.num_workers)
+        for index in random.sample(shard, len(shard)):
+            yield self.photos[index]
+
+
 def photos(case: str) -> Dataset:
+    if case == "decoders-iterable":
+        return PhotoStream(photos("images-train"))
     large = case == "photos-train"
     files = sorted((large_photo_folder() if large else photo_folder()).glob("*/*.jpg"))
     to_tensor = [v1.ToTensor(), v1.Normalize(MEAN, STD)]

@@ -523,13 +523,11 @@ def _options(loader: "DataLoader[Any]", place: str) -> "StreamOptions":
 
 def _wish(loader: "DataLoader[Any]", place: str) -> "Wish | None":
     """Return what the loader wants of the shelf of remembered samples; None: nothing."""
-    from torch.utils.data import _DatasetKind
-
     from stoker.memory.report import remembered
     from stoker.memory.store import DiskWish, Wish
 
     settings = run.settings
-    if settings.cache == "off" or loader._dataset_kind != _DatasetKind.Map:
+    if settings.cache == "off":
         return None
     told = hashlib.blake2b(repr((place, _looks(loader))).encode(), digest_size=16)
     run.recorder().remembered = remembered

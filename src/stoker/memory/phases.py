@@ -115,7 +115,7 @@ def phase_of(known: Counts, why: str) -> tuple[Phase, str]:
         return Phase.OFF, "a sample that was made again differed"
     if known.num_timed < NUM_TIME:
         return Phase.TIMING, ""
-    if known.timed_us / 1e6 / known.num_timed < MIN_GAIN * HIT_S:
+    if are_cheap(known):
         return Phase.OFF, CHEAP
     if known.num_learnt < NUM_LEARN:
         return Phase.LEARNING, ""
@@ -127,6 +127,17 @@ def phase_of(known: Counts, why: str) -> tuple[Phase, str]:
         return Phase.OFF, "what its samples depend on changes from epoch to epoch"
     num_to_prove = NUM_PROVE_AGAIN if known.is_proven else NUM_PROVE
     return (Phase.PROVING if known.num_proven < num_to_prove else Phase.SERVING), ""
+
+
+def of_files(known: Counts) -> Counts:
+    """Return the counts of a decoder, for `phase_of`: how many files there are is not known, and so
+    not either whether they should have come again."""
+    return known._replace(num_samples=NOWHERE)
+
+
+def are_cheap(known: Counts) -> bool:
+    """Whether whole samples were timed, and are as quickly made as anything is read."""
+    return known.num_timed > 0 and known.timed_us / 1e6 / known.num_timed < MIN_GAIN * HIT_S
 
 
 def depth_of(known: Counts) -> Depth:

@@ -9,6 +9,7 @@ Owner: the worker's main thread.
 
 import functools
 import hashlib
+import operator
 import os
 import statistics
 import sys
@@ -55,6 +56,7 @@ _COUNT_EVERY = 16  # hits: to note each for all workers to see would cost a tent
 _REFRESH_EVERY = 64  # samples between two looks at what other workers have found
 _LARGE_NBYTES = 1 << 20  # from here on a value is rather mapped than copied.
 _PIECE_NBYTES = 1 << 18
+DECODER = "decoder "  # before the name of a place that is a function, and no dataset
 MAX_MOVES = 2  # of what a prefix reaches, in one worker
 
 
@@ -76,6 +78,8 @@ class Desk:
         self.copies = True
         self.rows: Rows | None = None
         self.serves = False
+        # Makes a sample of a dataset that is left alone.
+        self.make_alone: Callable[[Any, Any], Any] = operator.getitem
         self._num_modules = 0
         self.worked_s = self.saved_s = self.spent_s = 0.0
 
@@ -117,6 +121,7 @@ class Place:
         self._num_proven = 0  # by all workers
         self._nbytes = 0  # of the last value
         self._phase = Phase.OFF
+        self._make_alone: Callable[[Any, Any], Any] = operator.getitem
         self._first_state = b""  # of all that the dataset reached at first, for another run
         self._is_of_session = False
         if desk.stores.lasts:
@@ -125,7 +130,9 @@ class Place:
 
     def get(self, index: Any) -> Any:
         """Return the sample of an index. Raises what the dataset raises."""
-        if self._phase is Phase.OFF or (type(index) is not int and type(index) is not str):
+        if self._phase is Phase.OFF:
+            return self._make_alone(self._dataset, index)
+        if type(index) is not int and type(index) is not str:
             return self._dataset[index]
         if is_traced():
             return self._dataset[index]  # a debugger or coverage sees the function itself
@@ -217,6 +224,8 @@ class Place:
     def _leave(self, why: str) -> None:
         """Leave the dataset alone from here on, and say why."""
         self._phase = Phase.OFF
+        if not phases.are_cheap(self._shelf.counts_of(self._key)[0]):
+            self._make_alone = self._desk.make_alone
         if self._row is not None and not self._row.why:
             self._row.say_why(why)
 
@@ -476,7 +485,7 @@ class Place:
             self._count(num_stored=1, stored_nbytes=nbytes)
 
     def _compare(self, index: Any, kept: Kept, memory: memoryview, parts: list[memoryview]) -> None:
-        if not _are_equal(parts, memory):
+        if not are_equal(parts, memory):
             self._count(num_differed=1, num_checked=1)
             self._leave(f"sample {index!r} differed when it was made again")
             self._guarded(self._refresh)
@@ -493,7 +502,7 @@ def _is_of(memory: memoryview, told: Sequence[Identity]) -> bool:
     return [tuple(each) for each in held] == list(told)
 
 
-def _are_equal(parts: Sequence[memoryview], held: memoryview) -> bool:
+def are_equal(parts: Sequence[memoryview], held: memoryview) -> bool:
     """Compare in pieces that fit the caches: a memoryview compares number by number."""
     at = 0
     for part in parts:

@@ -3,9 +3,10 @@
 Owner: the trainer, whose workers write the counts.
 """
 
-from stoker.memory.phases import Counts, depth_of, phase_of
+from stoker.memory.phases import Counts, depth_of, of_files, phase_of
+from stoker.memory.place import DECODER
 from stoker.memory.store import Shelf, own_shelf
-from stoker.reports.metrics import Remembered, RememberedOnDisk, RememberedPlace
+from stoker.reports.metrics import DECODED, Remembered, RememberedOnDisk, RememberedPlace
 
 
 def remembered() -> Remembered | None:
@@ -27,11 +28,12 @@ def _disk(shelved: Shelf) -> RememberedOnDisk | None:
 
 
 def _place(name: str, why: str, counts: Counts) -> RememberedPlace:
-    phase, why = phase_of(counts, why)
+    is_decoder = name.startswith(DECODER)
+    phase, why = phase_of(of_files(counts) if is_decoder else counts, why)
     return RememberedPlace(
         place=name,
         phase=phase.value,
-        depth=str(depth_of(counts)),
+        depth=DECODED if is_decoder else str(depth_of(counts)),
         why=why,
         num_samples=counts.num_samples,
         num_hits=counts.num_hits,

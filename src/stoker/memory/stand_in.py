@@ -5,8 +5,11 @@ whatever else asks for the dataset gets the script's.
 Owner: the worker's main thread.
 """
 
+import contextlib
+import functools
+import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from torch.utils.data import ConcatDataset, Subset, default_collate, default_convert
 
@@ -14,13 +17,43 @@ from stoker.memory.place import Desk, Place
 from stoker.memory.store import Rows, ShelfAccess
 
 
+class Decoding(Protocol):
+    """Remembers what decoders make of files, where samples themselves are not remembered."""
+
+    def switch_on(self) -> None:
+        """From here on, for an iterable; called again, take in what was imported meanwhile."""
+
+    def during(self, make: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what `make` returns, or raise what it raises."""
+
+
 class Memory:
     """Makes stand-ins for a worker's datasets."""
 
-    def __init__(self, access: ShelfAccess, is_only_worker: bool) -> None:
+    def __init__(
+        self,
+        access: ShelfAccess,
+        is_only_worker: bool,
+        decoding: Callable[[Desk], Decoding] | None = None,
+    ) -> None:
         """is_only_worker: no other worker makes the loader's samples."""
         self._desk = Desk(access, is_only_worker)
         self._places: list[Place] = []
+        self._decoding = None if decoding is None else decoding(self._desk)
+        if self._decoding is not None:
+            self._desk.make_alone = functools.partial(self._decoding.during, operator.getitem)
+        self._is_for_iterable = False
+
+    def begin_iterable(self) -> None:
+        """Remember what decoders make of files, for an iterable, of which nothing else can be."""
+        self._is_for_iterable = True
+        self.look()
+
+    def look(self) -> None:
+        """Take in what an iterable has imported since the last look."""
+        if self._is_for_iterable and self._decoding is not None:
+            with contextlib.suppress(Exception):  # ours
+                self._decoding.switch_on()
 
     def around(self, dataset: Any, collate: Callable[[Any], Any]) -> Any:
         """Return what stands in for a dataset. collate: the job's, which may change a sample."""
@@ -56,6 +89,8 @@ class Memory:
             inner = [self._around(each, f"{where}.datasets[{k}]") for k, each in enumerate(parts)]
             return like(dataset, datasets=inner)
         function = getattr(type(dataset), "__getitem__", None)
+        if getattr(dataset, "__getitems__", None) is not None and self._decoding is not None:
+            return Several(self._decoding, dataset)
         if function is None or getattr(dataset, "__getitems__", None) is not None:
             return dataset
         self._places.append(Place(self._desk, dataset, where))
@@ -77,3 +112,16 @@ class Remembering:
 
     def __getitem__(self, index: Any) -> Any:
         return self._get(index)
+
+
+class Several:
+    """In place of a dataset that makes several samples at once, and so is not remembered itself."""
+
+    def __init__(self, decoding: Decoding, dataset: Any) -> None:
+        self._decoding, self._dataset = decoding, dataset
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._decoding.during(operator.getitem, self._dataset, index)
+
+    def __getitems__(self, indices: Any) -> Any:
+        return self._decoding.during(self._dataset.__getitems__, indices)

@@ -105,10 +105,13 @@ class LoaderRecord(_Record):
         }
 
 
+DECODED = "decoded files"  # a depth
+
+
 @dataclass(frozen=True, slots=True)
 class RememberedPlace:
-    """What became of one dataset's samples. depth: up to where they are remembered; why: it is left
-    alone; num_samples: that the dataset has."""
+    """What became of one dataset's samples, or of what one function decodes. depth: up to where they
+    are remembered; why: it is left alone; num_samples: that the dataset has."""
 
     place: str
     phase: str

@@ -108,6 +108,8 @@ class Worker:
     def _open(self) -> None:
         """Make torch's fetcher, which for an iterable calls iter(dataset)."""
         job = self._job
+        if self._memory is not None and job.is_iterable:
+            self._memory.begin_iterable()
         fetcher = _DatasetKind.create_fetcher(
             job.dataset_kind, job.dataset, job.auto_collation, job.collate_fn, job.drop_last
         )
@@ -270,6 +272,8 @@ class Worker:
         """Return a batch, ENDED, or what was caught. wants_state: only a stateful job has one."""
         if self._init_failure is not None:
             return self._init_failure
+        if self._memory is not None:
+            self._memory.look()
         try:
             return self._fetcher.fetch(indices)
         except Exception as error:

@@ -13,6 +13,7 @@ import traceback
 import torch
 from torch.utils.data import _utils
 
+from stoker.memory.decoders.decoders import Decoders
 from stoker.memory.stand_in import Memory
 from stoker.memory.store import ShelfAccess
 from stoker.scheduler.tasks.slot import Slot
@@ -59,7 +60,11 @@ def main(
             allocate_batches_in_arena(worker)
             early = Early()
         if shelf is not None:
-            memory = Memory(shelf, is_only_worker=job.num_chains <= 1)
+            memory = Memory(
+                shelf,
+                is_only_worker=job.num_chains <= 1,
+                decoding=Decoders if job.num_chains else None,
+            )
         worker.set_up(early if early and stack_faster(early.batch_of) else None, memory)
         worker.run()
         if memory is not None:

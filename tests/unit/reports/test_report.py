@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from stoker.reports.log import MAX_LOADERS, RunLog
 from stoker.reports.metrics import (
+    DECODED,
     KEEPS_NUMBER,
     ONLY_OWN,
     VERSION,
@@ -166,6 +167,14 @@ def test_the_summary_tells_what_was_not_made_again():
     text = summary(report(loader(0), remembered=remembered(PLACE)))
     assert "1,400 samples of 1.0 GiB remembered, 12 s of work saved" in text
     assert "--cache-memory" not in text
+
+
+def test_the_summary_tells_files_that_were_not_decoded_again_from_samples():
+    files = replace(PLACE, place="decoder cv2.imread", depth=DECODED, num_samples=0)
+    text = summary(report(loader(0), remembered=remembered(PLACE, files, used_nbytes=8 << 30)))
+    assert "1,400 samples and 1,400 decoded files of 8.0 GiB remembered, 25 s of work saved" in text
+    text = summary(report(loader(0), remembered=remembered(replace(files, num_hits=0))))
+    assert "remembered" not in text
 
 
 def test_the_summary_tells_how_much_memory_would_hold_all():

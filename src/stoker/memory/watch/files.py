@@ -37,9 +37,9 @@ class Opened:
 
     def begin(self, counts_bytes: bool = True) -> None:
         """counts_bytes: whether to look for files that compiled code opens unseen."""
+        self._read_nbytes = self._num_read() if counts_bytes else None  # opens a file itself
         self._paths, self._trace = [], ""
         self._num_modules = len(sys.modules)
-        self._read_nbytes = self._num_read() if counts_bytes else None
 
     def note(self, path: object) -> None:
         """Note a file that is opened by C code, which no audit hook hears of."""
@@ -104,16 +104,25 @@ def identities(paths: Sequence[str], began_ns: int) -> tuple[Identity, ...] | No
     found = []
     for path in paths:
         identity = identity_of(path)
-        if identity is None or max(identity[2:4]) > began_ns - _SETTLED_NS:
+        if identity is None or not is_settled(identity, began_ns):
             return None
         found.append(identity)
     return tuple(found)
 
 
-def identity_of(path: str) -> Identity | None:
-    """Return what a file is known by; None if it cannot be asked for that, or is no plain file."""
+def is_settled(identity: Identity, began_ns: int) -> bool:
+    """Whether a file had been left alone for long enough when a read of it began."""
+    return max(identity[2:4]) <= began_ns - _SETTLED_NS
+
+
+def identity_of(path: str, descriptor: int | None = None) -> Identity | None:
+    """Return what a file is known by; None if it cannot be asked for that, or is no plain file.
+
+    descriptor: of the file as it was opened by that path, whatever may lie there by now.
+    """
     try:
-        status = os.stat(path)  # noqa: PTH116  # on the way of every hit
+        # stat itself: it is on the way of every hit
+        status = os.stat(path if descriptor is None else descriptor)  # noqa: PTH116
     except (OSError, ValueError):
         return None
     if status.st_mode & 0o170000 != 0o100000:

@@ -6,7 +6,7 @@ Pure: a report (docs/report.md) in, text out.
 import math
 from typing import Any
 
-from stoker.reports.metrics import ONLY_OWN
+from stoker.reports.metrics import DECODED, ONLY_OWN
 from stoker.reports.summary.verdict import verdict
 from stoker.tables import counted
 
@@ -86,15 +86,17 @@ def _remembered(report: dict[str, Any]) -> list[str]:
         return []
     places = cache["places"]
     words, disk = [], cache["disk"]
-    num_served = sum(place["num_hits"] - place["num_checked"] for place in places)
-    if num_served:
+    served = [
+        counted(num, what)
+        for what, are_files in (("sample", False), ("decoded file", True))
+        if (num := _num_served(places, are_files))
+    ]
+    if served:
         saved_s = sum(place["saved_s"] for place in places)
         held = readable_nbytes(cache["used_nbytes"])
         if disk is not None and disk["used_nbytes"]:
             held += f" in memory and {readable_nbytes(disk['used_nbytes'])} on disk"
-        text = (
-            f"{counted(num_served, 'sample')} of {held} remembered, {saved_s:,.0f} s of work saved"
-        )
+        text = f"{' and '.join(served)} of {held} remembered, {saved_s:,.0f} s of work saved"
         words.append(text + _about_room(cache))
     if disk is not None and disk["why"]:
         words.append(f"nothing more is remembered on disk: {disk['why']}")
@@ -104,6 +106,14 @@ def _remembered(report: dict[str, Any]) -> list[str]:
         if place["num_differed"]
     ]
     return words
+
+
+def _num_served(places: list[dict[str, Any]], are_files: bool) -> int:
+    return sum(
+        max(0, place["num_hits"] - place["num_checked"])  # one that differed was no hit
+        for place in places
+        if (place["depth"] == DECODED) is are_files
+    )
 
 
 def _about_room(cache: dict[str, Any]) -> str:

@@ -1,0 +1,298 @@
+"""Serves values of one function from the shelf, or has them made and keeps them.
+
+    get(work) -> learn (watch/) | find on the shelf | make, then compare or keep
+
+Promise: a value is what the function would have returned; what it raises is its own. Nothing of
+ours ever raises into the script. A value is kept only if its file had been left alone before it was
+read, and the making drew nothing random, opened no other file and warned of nothing.
+Owner: the worker's main thread.
+"""
+
+import functools
+import hashlib
+import os
+import statistics
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from stoker.clock import now_s, thread_cpu_s, wall_ns
+from stoker.memory import phases
+from stoker.memory.decoders.work import Work
+from stoker.memory.phases import Counts, Phase
+from stoker.memory.place import DECODER, Desk, are_equal
+from stoker.memory.store import Kept, Key, NotStorable, Value, encode, key_of
+from stoker.memory.watch import Evidence, Identity, is_settled
+from stoker.stack import passed_over
+
+_REFRESH_EVERY = 64  # calls between two looks at what other workers have found
+_Way = Callable[[Work], Any]
+
+
+class Decoder:
+    """A function whose values are remembered, in one worker. name: as a script writes it."""
+
+    def __init__(self, desk: Desk, name: str) -> None:
+        self._desk, self._shelf = desk, desk.seat.shelf
+        self._name = name
+        self._key = hashlib.blake2b(desk.loader + DECODER.encode() + name.encode(), digest_size=16)
+        self._row = desk.seat.row_of(self._key.digest(), DECODER + name)
+        self._counts = Counts() if self._row is None else self._row.read()
+        self._times_s: list[float] = []  # of this worker's first calls
+        self._watched_s = 0.0
+        self._num_calls = self._num_odd = 0
+        self._num_proven = 0  # by all workers
+        self._kept_at: dict[bytes, int] = {}  # of keys, the number of the call, until it serves
+        self._nbytes = 0  # of the last value
+        self._phase = Phase.OFF
+        self._guarded(self._refresh)
+
+    @property
+    def is_off(self) -> bool:
+        return self._phase is Phase.OFF
+
+    @passed_over
+    def get(self, work: Work) -> Any:
+        """Return the value of a call. Raises what the function raises."""
+        way: _Way | None = None
+        if self._phase is not Phase.OFF:
+            way = self._guarded(self._way, work)
+        return work.make() if way is None else way(work)
+
+    # -- what is known -----------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        """Take in what the workers have found so far."""
+        counts, why = self._shelf.counts_of(self._key.digest())
+        if self._row is None:
+            why = why or "no seat at the shelf is free"
+        self._phase, why = phases.phase_of(phases.of_files(counts), why)
+        self._num_proven = counts.num_proven
+        if self._phase is Phase.SERVING:
+            self._kept_at.clear()
+        if self._phase is Phase.SERVING and self._desk.audit:
+            self._phase = Phase.PROVING
+        if self._phase is Phase.OFF:
+            self._leave(why)
+
+    def _leave(self, why: str) -> None:
+        """Leave the function alone from here on, and say why."""
+        self._phase = Phase.OFF
+        if self._row is not None and not self._row.why:
+            self._row.say_why(why)
+
+    def _count(self, **more: int) -> None:
+        if self._row is None:
+            return
+        for name, number in more.items():
+            more[name] = getattr(self._counts, name) + number
+        self._counts = self._counts._replace(**more)
+        self._row.write(self._counts)
+
+    def _guarded(self, ours: Callable[..., Any], *arguments: Any) -> Any:
+        """Call what runs nothing of the script's; if it fails, the function is left alone."""
+        try:
+            return ours(*arguments)
+        except NotStorable as error:
+            self._count(num_misses=1)
+            self._num_odd += 1
+            if self._num_odd >= phases.NUM_TO_WEIGH and not self._counts.num_made:
+                self._leave(f"its value {error}")
+        except Exception as error:
+            self._leave(f"stoker failed: {type(error).__name__}: {error}")
+        return None
+
+    # -- a call ------------------------------------------------------------------------------------
+
+    def _way(self, work: Work) -> _Way | None:
+        """Return the function that gives the value; None: nothing is to be done about it."""
+        self._num_calls += 1
+        if self._num_calls % _REFRESH_EVERY == 0:
+            self._refresh()
+        if self._phase is Phase.TIMING:
+            return self._time
+        if self._phase is Phase.LEARNING:
+            return self._learn
+        if self._phase is Phase.OFF:
+            return None
+        key = key_of(b"", b"", (self._name, work.told))  # of this run alone
+        kept = self._desk.stores.find(key)
+        if kept is None:
+            return functools.partial(self._make, key, None) if self._wants_more() else self._plain
+        if self._phase is Phase.SERVING and not phases.must_check(self._counts.num_hits):
+            found = self._read(kept, work)
+            if found:
+                self._count(num_hits=1, saved_us=kept.made_us)
+                self._desk.saved_s += kept.made_us / 1e6
+                return lambda work: found[0]
+        return functools.partial(self._make, key, kept)
+
+    def _read(self, kept: Kept, work: Work) -> list[Any]:
+        """Return a list of the value that is kept; an empty one if that is damaged, or of a file that
+        has changed."""
+        memory = self._desk.stores.memory_of(kept)
+        if memory is None:
+            return []
+        told, payload = Value(memory).build(False)
+        return [work.serve(payload)] if _is_of(told, work.identify()) else []
+
+    @passed_over
+    def _plain(self, work: Work) -> Any:
+        """Have a value made that is neither kept nor compared."""
+        self._count(num_misses=1)
+        return work.make()
+
+    @passed_over
+    def _time(self, work: Work) -> Any:
+        began_s = now_s()
+        value = work.make()
+        self._times_s.append(now_s() - began_s)
+        if phases.are_enough(self._times_s):
+            self._guarded(self._note_times)
+        return value
+
+    def _note_times(self) -> None:
+        took_us = int(1e6 * statistics.median_low(self._times_s))
+        self._count(num_timed=phases.NUM_TIME, timed_us=phases.NUM_TIME * took_us)
+        self._refresh()
+
+    @passed_over
+    def _learn(self, work: Work) -> Any:
+        """Have a value made under watch."""
+        found: list[str] = []
+        opened, began_s = self._desk.opened, now_s()
+        self._desk.watch_readers()
+        profiles = (
+            self._counts.num_learnt < phases.NUM_PROFILED
+            or self._watched_s < phases.PROFILE_FRAC * thread_cpu_s()
+        )
+        evidence = Evidence(found.append if profiles else None, self._desk.trusted)
+        before = self._desk.look()
+        opened.begin()
+        for path in work.paths:  # it explains the bytes that are read, whoever opens it
+            opened.note(path)
+        evidence.begin()
+        try:
+            value = work.make()
+        finally:
+            evidence.end()
+            paths, trace = opened.end()
+        self._watched_s += now_s() - began_s
+        if self._desk.look() != before:
+            found.insert(0, "draws random numbers")
+        if any(work.paths.isdisjoint(asked) for asked in evidence.asked):
+            found.append("asks for a file's status")
+        if not self._desk.watch_readers():  # else a library was used for the first time
+            self._guarded(self._note, (found or [trace or _others(paths, work)])[0])
+        return value
+
+    def _note(self, why: str) -> None:
+        self._counts = self._counts._replace(first_step=phases.NOWHERE, first_part=phases.NOWHERE)
+        self._count(num_learnt=1)
+        if why:
+            self._leave(why)
+        self._refresh()
+
+    @passed_over
+    def _make(self, key: Key, kept: Kept | None, work: Work) -> Any:
+        """Have a value made, and compare it with what is kept of it, or keep it."""
+        opened, look = self._desk.opened, self._desk.look
+        before, began_ns, began_s = look(), wall_ns(), now_s()
+        opened.begin(counts_bytes=False)
+        warn, num_modules = warnings.warn, len(sys.modules)
+        # In C, so that no frame is added, which would make a warning name another line.
+        counted: Any = functools.lru_cache(maxsize=0)(warn)
+        warnings.warn = counted
+        try:
+            holder = [work.make()]
+        finally:
+            warnings.warn = warn
+            paths, trace = opened.end()
+        made_s = now_s() - began_s
+        is_clean = not trace and not _others(paths, work) and look() == before
+        has_warned = counted.cache_info().misses > 0
+        if not is_clean or has_warned or len(sys.modules) != num_modules:
+            self._count(num_misses=1)
+        else:
+            self._guarded(self._settle, key, kept, work, holder, began_ns, made_s)
+        return holder[0]
+
+    # -- the shelf ---------------------------------------------------------------------------------
+
+    def _settle(
+        self,
+        key: Key,
+        kept: Kept | None,
+        work: Work,
+        holder: list[Any],
+        began_ns: int,
+        made_s: float,
+    ) -> None:
+        """Compare a value with what is kept of it, or keep it. Raises NotStorable.
+
+        holder: of the value, which nothing else holds; began_ns: by the wall clock.
+        """
+        before_s = thread_cpu_s()
+        told = work.identify()
+        if told is None or not all(is_settled(each, began_ns) for each in told):
+            self._count(num_misses=1)
+            return
+        payload = work.payload(holder)
+        parts = encode((list(told), payload))  # which view the payload's memory
+        memory = None if kept is None else self._desk.stores.memory_of(kept)
+        if kept and memory and _is_of(Value(memory).build(False)[0], told):
+            self._compare(key, work, kept, memory, parts)
+        else:
+            self._keep(key, parts, made_s)
+        self._desk.spent_s += thread_cpu_s() - before_s
+
+    def _wants_more(self) -> bool:
+        """Whether one more value is to be kept: there is time to write it, and room for one like
+        the last."""
+        desk = self._desk
+        desk.worked_s = max(desk.worked_s, thread_cpu_s())
+        return desk.may_write(self._num_proven) and desk.stores.has_room(self._nbytes)
+
+    def _keep(self, key: Key, parts: list[memoryview], made_s: float) -> None:
+        self._nbytes = nbytes = sum(part.nbytes for part in parts)
+        made_us = int(made_s * 1e6)
+        self._count(num_misses=1, num_made=1, made_us=made_us, made_nbytes=nbytes)
+        if self._counts.num_made % phases.NUM_TO_WEIGH == 0:
+            self._refresh()
+        if made_s < phases.MIN_GAIN * phases.read_s(nbytes):
+            return
+        if self._desk.stores.put(key, parts, made_us):
+            if self._phase is Phase.PROVING:
+                self._kept_at[key.now] = self._num_calls
+            self._count(num_stored=1, stored_nbytes=nbytes)
+
+    def _compare(
+        self, key: Key, work: Work, kept: Kept, memory: memoryview, parts: list[memoryview]
+    ) -> None:
+        if not are_equal(parts, memory):
+            self._count(num_differed=1, num_checked=1)
+            name = min(work.paths, default="a value")
+            self._leave(f"{name} differed when it was read again")
+            return
+        is_proof = self._is_proof(key, kept)
+        self._count(num_checked=1, num_hits=1, num_proven=int(is_proof))
+        if self._phase is Phase.PROVING:
+            self._refresh()
+
+    def _is_proof(self, key: Key, kept: Kept) -> bool:
+        """Whether a value was made elsewhere or long ago: living workers may each have files that no
+        other ever reads."""
+        if self._desk.is_only_worker or self._desk.stores.is_of_another(kept, os.getpid()):
+            return True
+        return self._num_calls - self._kept_at.get(key.now, self._num_calls) >= phases.NUM_PROVE
+
+
+def _is_of(held: Any, told: tuple[Identity, ...] | None) -> bool:
+    return told is not None and [tuple(each) for each in held] == list(told)
+
+
+def _others(paths: list[str], work: Work) -> str:
+    """Say that other files were opened, if there were any."""
+    others = [path for path in paths if path not in work.paths]
+    return f"opens {others[0]} too" if others else ""

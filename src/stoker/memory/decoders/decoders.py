@@ -1,0 +1,182 @@
+"""Redirects a worker's calls of well-known decoders to the shelf.
+
+Only while a dataset is at work that is not remembered itself.
+
+Promise: calls from other threads, from processes that the dataset forks, from inside another
+decoder, and under a tracer, profiler or debugger go to the functions themselves; so do all calls
+while nothing is switched on.
+Owner: the worker's main thread.
+"""
+
+import contextlib
+import functools
+import hashlib
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from stoker.fingerprint.modes import modes
+from stoker.memory.decoders import arrays, functions, pillow
+from stoker.memory.decoders.decoder import Decoder
+from stoker.memory.decoders.redirect import Hook, Undo, redirect
+from stoker.memory.decoders.work import Work
+from stoker.memory.place import Desk
+from stoker.memory.watch import is_traced
+from stoker.stack import passed_over
+from stoker.trusted import is_trusted
+
+
+class Redirected(NamedTuple):
+    """A function whose calls are redirected, by module and dotted name there. shown: its name as a
+    script writes it; work_of: of the function itself and a call's arguments, named ones too,
+    returns the work, None if it is left alone."""
+
+    module: str
+    name: str
+    shown: str
+    work_of: Callable[[Any, tuple[Any, ...], dict[str, Any]], Work | None]
+
+
+REDIRECTED = (
+    *(
+        Redirected(each.module, each.name, each.shown, functools.partial(functions.work_of, each))
+        for each in functions.FUNCTIONS
+    ),
+    Redirected("PIL.ImageFile", "ImageFile.load", "PIL.Image.open", pillow.work_of),
+    Redirected("nibabel.arrayproxy", "ArrayProxy._get_scaled", "nibabel", arrays.work_of_nibabel),
+    Redirected("pydicom.pixels.utils", "pixel_array", "pydicom", arrays.work_of_pydicom),
+)
+_active: "Decoders | None" = None  # this process's, to which redirected calls go
+_redirected: dict[Redirected, Undo | None] = {}
+
+
+class Decoders:
+    """A worker's decoders. Off at first."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._is_on = self._is_busy = False
+        self._thread = threading.get_ident()
+        self._num_modules = 0
+        self._decoders: dict[str, Decoder] = {}
+        # Weakly: the system never forgets what is registered, and we hold the shelf.
+        os.register_at_fork(after_in_child=functools.partial(_end, weakref.ref(self)))
+
+    def switch_on(self) -> None:
+        """For good: the dataset is an iterable. Called again, redirect what was imported meanwhile."""
+        self._is_on = True
+        self.look()
+
+    def during(self, make: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what the dataset makes. Raises what it raises."""
+        with contextlib.suppress(Exception):  # ours
+            self.look()
+        before, self._is_on = self._is_on, True
+        try:
+            return make(*arguments)
+        finally:
+            self._is_on = before
+
+    def look(self) -> None:
+        """Redirect what has been imported since the last look."""
+        global _active
+        num = len(sys.modules)
+        if num == self._num_modules:
+            return
+        self._num_modules, _active = num, self
+        for each in REDIRECTED:
+            if each not in _redirected and each.module in sys.modules:
+                _redirected[each] = None
+                _redirected[each] = _redirect(each)
+
+    def may_call(self) -> bool:
+        """Whether a call of this moment is one that may be served."""
+        return (
+            self._is_on
+            and not self._is_busy
+            and threading.get_ident() == self._thread
+            and not is_traced()
+        )
+
+    @passed_over
+    def call(self, name: str, work: Work) -> Any:
+        """Return what a call gives. name: the function's, as a script writes it."""
+        decoder = self._decoders.get(name) or self._made(name)
+        if decoder is None:
+            return work.make()
+        self._is_busy = True
+        try:
+            return decoder.get(work)
+        finally:
+            self._is_busy = False
+
+    def _made(self, name: str) -> Decoder | None:
+        """Return a new decoder; None where none can be made."""
+        with contextlib.suppress(Exception):  # ours
+            self._decoders[name] = Decoder(self._desk, name)
+        return self._decoders.get(name)
+
+
+def _end(held: "weakref.ref[Decoders]") -> None:
+    """Switch off for good, in a process that a dataset has forked."""
+    decoders = held()
+    if decoders is not None:
+        decoders._thread = 0
+
+
+def restore() -> None:
+    """Give all functions back their own code."""
+    while _redirected:
+        _, undo = _redirected.popitem()
+        if undo is not None:
+            undo()
+
+
+def _redirect(redirected: Redirected) -> Undo | None:
+    owner: Any = sys.modules[redirected.module]
+    *path, name = redirected.name.split(".")
+    for each in path:
+        owner = getattr(owner, each, None)
+    made_in = getattr(getattr(owner, name, None), "__module__", None)
+    if made_in is not None and not is_trusted(made_in):
+        return None  # it is the script's
+    return redirect(owner, name, _hook_of(redirected))
+
+
+def _hook_of(redirected: Redirected) -> Hook:
+    @passed_over
+    def hook(original: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        work = None
+        decoders = _active
+        if decoders is not None and decoders.may_call():
+            work = _guarded(redirected, original, arguments, named)
+        if decoders is None or work is None:
+            return original(*arguments, **named)
+        return decoders.call(redirected.shown, work)
+
+    return hook
+
+
+def _guarded(
+    redirected: Redirected, original: Any, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> Work | None:
+    try:
+        work = redirected.work_of(original, arguments, named)
+        return work and work._replace(told=(_version_of(redirected.module), _around(), work.told))
+    except Exception:  # of the arguments: the function itself will tell
+        return None
+
+
+def _version_of(module: str) -> tuple[str, str]:
+    root = module.partition(".")[0]
+    return root, str(getattr(sys.modules.get(root), "__version__", ""))
+
+
+def _around() -> object:
+    """Return what surrounds every call: settings of libraries, and the environment."""
+    environment: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]  # 2 us, not 40
+    told = b"\0".join([*environment, *environment.values()])
+    return modes(), hashlib.blake2b(told, digest_size=16).digest()

@@ -1,0 +1,69 @@
+"""Redirects calls of a library's functions, and leaves the functions what they are.
+
+A function's code is replaced, so that whoever holds the function calls ours: `from soundfile import
+read` as well. Its identity, name, module, defaults, and what `inspect` tells of it stay. Of a
+function in C, or one that is wrapped already, the name in its module is given to another.
+
+Ban: only in a process of ours.
+"""
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+from stoker.stack import passed_over
+
+Undo = Callable[[], None]
+# Is given the original function, and the call's arguments.
+Hook = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+
+
+def redirect(owner: Any, name: str, hook: Hook) -> Undo | None:
+    """Have `hook` called in place of a function, and return what ends that. Returns None if that
+    function is not there, or of another kind than expected: then it is left alone."""
+    function = getattr(owner, name, None)
+    if type(function) is types.FunctionType and not function.__closure__:
+        return _redirect_code(function, hook)
+    if type(function) in (types.FunctionType, types.BuiltinFunctionType):
+        return _replace(owner, name, function, hook)
+    return None
+
+
+def _redirect_code(function: types.FunctionType, hook: Hook) -> Undo:
+    original = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__
+    )
+    original.__kwdefaults__ = function.__kwdefaults__
+    functools.update_wrapper(original, function)
+    original.__dict__.pop("__wrapped__", None)
+    hooked = functools.partial(hook, original)
+
+    def redirected(*arguments: Any, **named: Any) -> Any:
+        called: Any = "hook"  # a constant, which is replaced: a global would show in the library
+        return called(arguments, named)
+
+    code = passed_over(redirected).__code__
+    constants = tuple(hooked if each == "hook" else each for each in code.co_consts)
+    function.__code__ = code.replace(
+        co_consts=constants,
+        co_name=function.__code__.co_name,
+        co_qualname=function.__code__.co_qualname,
+    )
+    function.__wrapped__ = original  # type: ignore[attr-defined]  # for inspect
+
+    def undo() -> None:
+        function.__code__ = original.__code__
+        del function.__wrapped__  # type: ignore[attr-defined]
+
+    return undo
+
+
+def _replace(owner: Any, name: str, function: Any, hook: Hook) -> Undo:
+    @functools.wraps(function)
+    @passed_over
+    def replaced(*arguments: Any, **named: Any) -> Any:
+        return hook(function, arguments, named)
+
+    setattr(owner, name, replaced)
+    return functools.partial(setattr, owner, name, function)
