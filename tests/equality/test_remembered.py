@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from stoker.config import Settings
 from stoker.memory.store import shelf as shelf_module
 from stoker.memory.store import shelves
-from tests.equality import impure
+from tests.equality import impure, impure_helpers
 from tests.equality.sides import both, installed, play
 
 EPOCHS = 4
@@ -151,6 +151,19 @@ def test_a_compose_that_the_script_changes_between_epochs_is_another_state(folde
     assert place_of(impure.HeadInABranch)[1].num_hits > impure.NUM
 
 
+def test_a_function_that_the_script_replaces_between_epochs_is_another_state(folder, monkeypatch):
+    def run(loader):
+        for epoch in range(8):
+            now = impure_helpers.subtracted if epoch % 4 > 1 else impure_helpers.added
+            monkeypatch.setattr(impure_helpers, "replaced", now)
+            yield from loader
+
+    both(loader_of(impure.ReplacedOnce, folder), run, settings=ON)
+    why, counts = place_of(impure.ReplacedOnce)
+    assert why == ""
+    assert counts.num_hits > impure.NUM
+
+
 def test_an_environment_variable_that_the_script_changes_is_another_state(folder, monkeypatch):
     def run(loader):
         for epoch in range(6):
@@ -240,7 +253,8 @@ def test_a_dataset_that_is_traced_runs_itself(folder):
     assert place_of(impure.Pure)[1].num_timed == 0
 
 
-def test_a_traceback_shows_the_datasets_lines_and_nothing_of_ours(folder):
+@pytest.mark.parametrize("kind", [impure.FailsLate, impure.FailsInside])
+def test_a_traceback_shows_the_datasets_lines_and_nothing_of_ours(kind, folder):
     def told(error):
         lines = str(error).splitlines()
         frames = [k for k, line in enumerate(lines) if impure.__file__ in line]
@@ -259,6 +273,6 @@ def test_a_traceback_shows_the_datasets_lines_and_nothing_of_ours(folder):
                     yield told(error)
             iterator._shutdown_workers()
 
-    plain, _ = both(loader_of(impure.FailsLate, folder), run, settings=ON)
+    plain, _ = both(loader_of(kind, folder), run, settings=ON)
     assert len(set(plain.digests)) > 12
-    assert place_of(impure.FailsLate)[1].num_hits > impure.NUM
+    assert place_of(kind)[1].num_hits > impure.NUM

@@ -18,7 +18,7 @@ from typing import Any
 from stoker.clock import now_s, wall_ns
 from stoker.fingerprint.fingerprint import Apart, Unwatchable
 from stoker.memory import phases
-from stoker.memory.cut import AnotherCompose, NotCuttable, Reached, Split
+from stoker.memory.cut import AnotherCallee, NotCuttable, Reached, Split, split_of
 from stoker.memory.phases import Counts, Depth, Phase
 from stoker.memory.prefix import Prefix, with_generators
 from stoker.memory.reach import state_of
@@ -46,6 +46,7 @@ from stoker.memory.watch import (
 
 _COUNT_BYTES_EVERY = 16  # samples made, of those that are watched: it costs 30 us
 _COMPARED = (0, 1, 4, 15)  # samples under watch, at which all that the dataset reaches is compared
+_MAX_OPEN = 8  # samples under watch, of which those do not count that show where to look further
 _REFRESH_EVERY = 64  # samples between two looks at what other workers have found
 _PIECE_NBYTES = 1 << 18
 MAX_MOVES = 2  # of what a prefix reaches, in one worker
@@ -95,11 +96,12 @@ class Place:
         self._split = functools.cache(functools.partial(_split_of, dataset))
         self._prefix: Prefix | None = None
         self._depth: Depth | None = None
-        self._look: Look = desk.look  # while it learns
+        self._look: Look = with_generators(desk.look, [])  # while it learns
         self._generators: list[Any] = []
         self._times_s: list[float] = []  # of this worker's first samples
         self._num_watched = 0  # samples, by this worker
         self._watched_s = 0.0
+        self._compared_draw = -1  # first draw that was known when fingerprints were last compared
         self._num_plain = 0  # samples not yet counted that were neither kept nor compared
         self._num_proven = 0  # by all workers
         self._nbytes = 0  # of the last value
@@ -131,6 +133,7 @@ class Place:
             self._leave(why)
         elif phase in (Phase.PROVING, Phase.SERVING) and phases.depth_of(counts) != self._depth:
             depth = phases.depth_of(counts)
+            assert depth is not None  # or the phase were another
             self._prefix = Prefix(
                 self._dataset, depth, self._split(), self._desk.look, phases.look_s(counts)
             )
@@ -159,7 +162,7 @@ class Place:
         if less is None:
             self._leave(why)
             return
-        self._counts = self._counts._replace(first_step=less.step, first_part=less.part)
+        self._counts = self._counts._replace(first_draw=less.first_draw)
         self._count()
         self._refresh()
 
@@ -236,7 +239,7 @@ class Place:
         began_s = now_s()
         try:
             sample = self._prefix.go_on(index, reached, is_hit=True)
-        except AnotherCompose:  # nothing of the second half has run
+        except AnotherCallee:  # nothing of the second half has run
             return self._meet(index)
         self._count(num_hits=1, saved_us=entry.made_us)
         self._desk.worked_s += now_s() - began_s
@@ -265,7 +268,8 @@ class Place:
         if trace:
             self._leave(trace)
         has_imported = self._desk.watch_readers()  # then a file may have been opened unseen
-        if trace or has_drawn or has_imported or prefix.took_another():
+        took_another = prefix.took_another()  # which may have drawn
+        if trace or has_drawn or has_imported or took_another:
             self._count(num_misses=1)
         else:
             self._guarded(self._settle, key, entry, index, reached, paths, began_ns, made_s)
@@ -295,14 +299,16 @@ class Place:
         counts, _ = self._shelf.counts_of(self._key)
         if not self._num_watched:
             self._whole_state()  # also for the generators that it finds
-        compares = self._num_watched in _COMPARED
+        # Also when the place at which to compare is known better.
+        compares = self._num_watched in _COMPARED or counts.first_draw != self._compared_draw
         profiles = (
             counts.num_learnt < phases.NUM_PROFILED
             or self._watched_s < phases.PROFILE_FRAC * self._desk.worked_s
         )
-        known = Depth(counts.first_step, counts.first_part)
-        state = self._whole_state if compares else None
-        return Lesson(self._look, self._desk.opened, state, known, profiles)
+        state = None
+        if compares:
+            state, self._compared_draw = self._whole_state, counts.first_draw
+        return Lesson(self._look, self._desk.opened, state, counts.first_draw, profiles)
 
     def _whole_state(self) -> bytes:
         """Return a fingerprint of all that the dataset reaches, but its generators."""
@@ -324,9 +330,10 @@ class Place:
         return sample
 
     def _note(self, finding: Finding) -> None:
-        step, part = min((self._counts.first_step, self._counts.first_part), finding.drew)
-        self._counts = self._counts._replace(first_step=step, first_part=part)
-        self._count(num_learnt=1)
+        first_draw = min(self._counts.first_draw, phases.packed(finding.drew))
+        self._counts = self._counts._replace(first_draw=first_draw)
+        is_counted = finding.is_final or self._num_watched > _MAX_OPEN
+        self._count(num_learnt=int(is_counted))
         if finding.why:
             self._leave(finding.why)
         self._refresh()
@@ -339,8 +346,8 @@ class Place:
         if not self._is_whole(entry):
             return None
         copied = self._desk.copies or not self._prefix.is_whole
-        told, way, values = Value(self._shelf.view(entry)).build(copied)
-        return Reached(way, values) if are_same(told) else None
+        told, *levels = Value(self._shelf.view(entry)).build(copied)
+        return _reached(levels) if are_same(told) else None
 
     def _is_whole(self, entry: Entry) -> bool:
         """Whether a value is undamaged; in memory each is read for that once by each worker."""
@@ -379,18 +386,18 @@ class Place:
     def _encoded(self, told: Sequence[Identity], reached: Reached) -> list[memoryview]:
         """Raises NotStorable; also if a value that the script may change is not its own."""
         assert self._prefix is not None
-        values = reached.values
+        levels = _levels_of(reached)
         if not self._desk.copies and self._prefix.is_whole:
-            return encode((list(told), reached.way, values))
-        if not all(is_alone(values, name) for name in values):
+            return encode((list(told), *levels))
+        if not all(is_alone(values, name) for _, values, _ in levels for name in values):
             raise NotStorable("is held elsewhere too")
-        return encode((list(told), reached.way, values), self._prefix.apart.memory)
+        return encode((list(told), *levels), self._prefix.apart.memory)
 
     def _is_of(self, entry: Entry, told: Sequence[Identity]) -> bool:
         """Whether a value on the shelf is of these very files."""
         if not self._is_whole(entry):
             return False
-        held, _, _ = Value(self._shelf.view(entry)).build(False)
+        held, *_ = Value(self._shelf.view(entry)).build(False)
         return [tuple(each) for each in held] == list(told)
 
     def _wants_more(self) -> bool:
@@ -437,10 +444,27 @@ def _are_equal(parts: Sequence[memoryview], held: memoryview) -> bool:
     return at == held.nbytes
 
 
+def _levels_of(reached: Reached | None) -> list[tuple[int, dict[str, Any], tuple[str, ...]]]:
+    """List way, values and names of the dataset, of a function and of what it calls."""
+    levels = []
+    while reached is not None:
+        levels.append((reached.way, reached.values, reached.mine))
+        reached = reached.inner
+    return levels
+
+
+def _reached(levels: Sequence[tuple[int, dict[str, Any], tuple[str, ...]]]) -> Reached:
+    inner = None
+    for way, values, mine in reversed(levels):
+        inner = Reached(way, values, mine, inner)
+    assert inner is not None
+    return inner
+
+
 def _split_of(dataset: Any) -> Split | str:
     """Return the dataset's `__getitem__` to be split, or why it cannot be."""
     try:
-        return Split(type(dataset).__getitem__)
+        return split_of(type(dataset).__getitem__)
     except NotCuttable as error:
         return str(error)
 

@@ -22,7 +22,7 @@ def _place(name: str, why: str, counts: Counts) -> RememberedPlace:
     return RememberedPlace(
         place=name,
         phase=phase.value,
-        depth=str(depth_of(counts)),
+        depth=str(depth_of(counts) or "nothing"),
         why=why,
         num_samples=counts.num_samples,
         num_hits=counts.num_hits,

@@ -141,6 +141,12 @@ class Raises(Base):
         return y
 
 
+class MoreArguments(Base):
+    def __getitem__(self, i, j=2, *more, k=3, **others):
+        x = load(i) + j
+        return x, noisy(k), more, others
+
+
 FORMS = [each for each in Base.__subclasses__()]
 
 
@@ -154,9 +160,10 @@ class SeesItsFrame(Base):
         return sorted(locals())
 
 
-class MoreArguments(Base):
-    def __getitem__(self, i, j=0):
-        return i + j
+class MangledName(Base):
+    def __getitem__(self, i):
+        __x = load(i)
+        return noisy(__x)
 
 
 class Decorated(Base):
@@ -174,6 +181,6 @@ class DefinesAFunction(Base):
 
 
 LEFT = {
-    Generator: "yield", SeesItsFrame: "locals", MoreArguments: "more than an index",
+    Generator: "yield", SeesItsFrame: "locals", MangledName: "depends on its class",
     Decorated: "rewritten|source|decorator|not", DefinesAFunction: "defines",
 }  # fmt: skip

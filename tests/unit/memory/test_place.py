@@ -5,7 +5,7 @@ import random
 import pytest
 from torch.utils.data import default_collate
 
-from stoker.memory.phases import EMPTY, Phase
+from stoker.memory.phases import EMPTY, Phase, packed
 from stoker.memory.stand_in import Memory
 from stoker.memory.store import Seat, ShelfAccess, make_shelf
 from tests.equality import impure
@@ -40,7 +40,7 @@ def served(shelf, tmp_path):
 def test_a_depth_that_another_worker_changes_between_two_samples_changes_none(shelf, served):
     dataset, place = served
     other = Seat(shelf, 1).row_of(place._key, "")
-    other.write(EMPTY._replace(first_step=place._depth.step - 1, first_part=0))
+    other.write(EMPTY._replace(first_draw=packed((place._depth.path[0] - 1, 0))))
     before = place._depth
     for index in list(range(impure.NUM)) * 5:
         assert seeded(place.get, index) == seeded(dataset.__getitem__, index)

@@ -1,8 +1,8 @@
 """Takes expressions out of a statement, in the order in which Python evaluates them.
 
 `return self.augment(load(self.paths[i])), y` is three steps: `@0 = self.paths[i]`, `@1 = load(@0)`,
-`return self.augment(@1), y`. Names and attributes of names stay where they are: to look one up a
-moment later is the same, as long as the steps between change nothing that can be reached, and that
+`return self.augment(@1), y`. Names, `super()` and attributes of these stay where they are: to look one up
+a moment later is the same, as long as the steps between change nothing that can be reached, and that
 is what a place has to show anyway. Positions in the source are kept, for tracebacks.
 
 Source of the order: Python's language reference, 6.16 "Evaluation order".
@@ -12,6 +12,8 @@ Pure: standard library only.
 import ast
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+from stoker.memory.cut.live import is_super
 
 _Node = TypeVar("_Node", bound=ast.AST)
 Make = Callable[[ast.expr], ast.expr]
@@ -89,7 +91,7 @@ def replaced_first(statement: ast.stmt, by: ast.expr) -> ast.stmt:
 
 def _visit(node: ast.expr, make: Make) -> ast.expr:
     """Rebuild an expression with `make` called on each step, inner ones first."""
-    if isinstance(node, (ast.Name, ast.Constant)):
+    if isinstance(node, (ast.Name, ast.Constant)) or is_super(node):
         return node
     if isinstance(node, _WHOLE):
         return make(node)

@@ -12,7 +12,7 @@ from stoker.memory.phases import EMPTY, Counts
 
 MAX_PLACES = 64  # that a seat has rows for
 _KEY = struct.Struct("<16s")
-_NUMBERS = struct.Struct("<17q")
+_NUMBERS = struct.Struct(f"<{len(Counts._fields)}q")
 _CHECK = struct.Struct("<q")
 _NUM_TRIES = 3
 _TEXT_NBYTES = 256

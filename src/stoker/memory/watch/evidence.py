@@ -8,6 +8,7 @@ generator's seed or state, of a file's status or a folder's list, of output and 
 library that is not known is found, if Python or a compiled function that it calls directly uses it.
 """
 
+import inspect
 import os
 import random
 import sys
@@ -74,6 +75,9 @@ _TELLING_PYTHON = _codes(
 )  # fmt: skip
 
 
+_SEE_CALLERS = _codes(inspect.stack, inspect.currentframe)
+
+
 def _is_own_and_seeded(name: str, frame: types.FrameType) -> bool:
     """Whether a generator is seeded that is not the global one, and by something."""
     if name not in ("Random.__init__", "Random.seed"):
@@ -119,6 +123,9 @@ class Evidence:
         if name is not None:
             if not _is_own_and_seeded(name, frame):
                 self._tell(f"calls {name}")
+        elif code in _SEE_CALLERS:
+            if frame.f_back is not None and not is_trusted(_module_of(frame.f_back)):
+                self._tell(f"calls inspect.{_SEE_CALLERS[code]}")
         elif code.co_name in ("seed", "manual_seed", "set_rng_state", "get_rng_state"):
             self._tell(f"calls {code.co_qualname}")
 
