@@ -16,9 +16,11 @@ from typing import Any
 
 import torch
 
+from stoker.memory.store import subclasses
+
 _HEAD = struct.Struct("<II")  # bytes of the description, number of buffers
 _ALIGN_NBYTES = 64
-_MAX_DEPTH = 8
+_MAX_DEPTH = 16
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _PATHS = (pathlib.PosixPath, pathlib.PurePosixPath)
 _DTYPES = {
@@ -56,12 +58,17 @@ class _Encoder:
         if kind is tuple or kind is list:
             return kind.__name__[0], [self.describe(each, depth + 1) for each in value]
         if kind is dict:
-            if not all(type(key) in (str, int, bool) for key in value):
-                raise NotStorable("a dict has keys that are no strings")
-            items = [(key, self.describe(each, depth + 1)) for key, each in value.items()]
+            items = [(_key(key), self.describe(each, depth + 1)) for key, each in value.items()]
             return ("d", items)
         if kind is torch.Tensor:
             return self._tensor(value)
+        number = subclasses.number_of(kind)
+        if number is not None:
+            values = self._tensor(subclasses.plain(value))
+            return ("s", number, values, self.describe(vars(value), depth + 1))
+        member = subclasses.member_of(value)
+        if member is not None:
+            return ("e", *member)
         numpy = sys.modules.get("numpy")
         if numpy is not None and kind is numpy.ndarray:
             return self._array(value)
@@ -208,7 +215,18 @@ class Value:
         return tuple([self._built(each, copied) for each in described[1]])
 
     def _dict(self, described: tuple[Any, ...], copied: bool) -> dict[Any, Any]:
-        return {key: self._built(each, copied) for key, each in described[1]}
+        return {
+            subclasses.member(*key) if type(key) is tuple else key: self._built(each, copied)
+            for key, each in described[1]
+        }
+
+    def _subclass(self, described: tuple[Any, ...], copied: bool) -> Any:
+        _, number, values, state = described
+        tensor = self._tensor(values, copied)
+        return subclasses.made(number, tensor, self._dict(state, copied))
+
+    def _member(self, described: tuple[Any, ...], copied: bool) -> Any:
+        return subclasses.member(*described[1:])
 
     def _path(self, described: tuple[Any, ...], copied: bool) -> Any:
         return _PATHS[described[1]](described[2])
@@ -245,7 +263,18 @@ class Value:
 
 _BUILD: dict[str, Callable[[Value, tuple[Any, ...], bool], Any]] = {
     "t": Value._tuple, "d": Value._dict, "n": Value._scalar, "a": Value._array, "i": Value._image, "p": Value._path,
+    "s": Value._subclass, "e": Value._member,
 }  # fmt: skip
+
+
+def _key(key: Any) -> Any:
+    """Return what stands for a key of a dict. Raises NotStorable."""
+    if type(key) in (str, int, bool):
+        return key
+    member = subclasses.member_of(key)
+    if member is None:
+        raise NotStorable("a dict has keys that are no strings")
+    return member
 
 
 def _permuted(array: Any, order: list[int]) -> Any:
@@ -280,7 +309,7 @@ def _memory_at(address: int, nbytes: int) -> memoryview:
 def is_alone(holder: Any, key: Any) -> bool:
     """Whether nothing but holder[key] holds that value, nor anything mutable inside it."""
     kind = type(holder[key])
-    if kind in _IMMUTABLE or _is_scalar(holder[key]):
+    if kind in _IMMUTABLE or _is_scalar(holder[key]) or subclasses.member_of(holder[key]):
         return True
     if kind is tuple and all(type(each) in _PLAIN for each in holder[key]):
         return True  # a constant of the code's
@@ -290,6 +319,8 @@ def is_alone(holder: Any, key: Any) -> bool:
         return all(is_alone(holder[key], each) for each in holder[key])
     if kind is list or kind is tuple:
         return all(is_alone(holder[key], each) for each in range(len(holder[key])))
+    if subclasses.number_of(kind) is not None:
+        return all(is_alone(vars(holder[key]), each) for each in vars(holder[key]))
     return True
 
 
