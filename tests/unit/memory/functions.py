@@ -150,6 +150,25 @@ class MoreArguments(Base):
 FORMS = [each for each in Base.__subclasses__()]
 
 
+class LooksUpFirst(Base):
+    """Each name is looked up before what stands to its right is called."""
+
+    count = 0
+
+    def bump(self, i):
+        self.count += load(i)
+        self.transform = load
+        return self.count
+
+    @property
+    def noise(self):
+        return random.random()
+
+    def __getitem__(self, i):
+        x = i + (i := 5)
+        return x, self.noise, self.transform(self.count + self.bump(i)), [self.count, noisy(i)], i
+
+
 class Generator(Base):
     def __getitem__(self, i):
         yield i

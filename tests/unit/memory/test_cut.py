@@ -52,6 +52,14 @@ def test_both_halves_give_what_the_function_gives_at_every_step(kind):
                 assert found == expected, f"step {step}"
 
 
+@pytest.mark.parametrize("index", [0, 3])
+def test_nothing_is_looked_up_later_than_it_would_be(index):
+    kind = functions.LooksUpFirst
+    split = Split(kind.__getitem__)
+    expected = outcome(lambda: kind()[index])
+    assert outcome(lambda: stepped(split, kind(), index)) == expected
+
+
 def test_a_step_is_known_by_its_line():
     split = Split(functions.OneLine.__getitem__)
     assert len(set(split.lines)) == 1

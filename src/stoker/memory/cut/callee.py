@@ -25,6 +25,7 @@ class Target(NamedTuple):
     owner: Any
     code: types.CodeType
     defaults: object
+    named_defaults: object
 
     def is_same(self, other: "Target | None") -> bool:
         return other is not None and all(one is two for one, two in zip(self, other, strict=True))
@@ -51,7 +52,8 @@ def target_of(callee: Any) -> Target | None:
         return None
     if str(function.__module__).partition(".")[0] in _NOT_ENTERED:
         return None
-    return Target(function, owner, function.__code__, function.__defaults__)
+    named = function.__kwdefaults__
+    return Target(function, owner, function.__code__, function.__defaults__, named)
 
 
 def resolved(node: ast.expr, function: Any, names: set[str], first: str | None, owner: Any) -> Any:

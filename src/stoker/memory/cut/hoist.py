@@ -29,9 +29,12 @@ _SIMPLE = (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr)
 
 def value_of(statement: ast.stmt) -> ast.expr | None:
     """Return the expression of a statement of which steps can be taken out; None if there is none."""
-    if isinstance(statement, ast.If):
-        return statement.test
-    return statement.value if isinstance(statement, _SIMPLE) else None
+    value = statement.test if isinstance(statement, ast.If) else None
+    if isinstance(statement, _SIMPLE):
+        value = statement.value
+    if value is None or any(isinstance(each, ast.NamedExpr) for each in ast.walk(value)):
+        return None  # what it binds may be read beside it
+    return value
 
 
 def with_value(statement: ast.stmt, value: ast.expr) -> ast.stmt:
@@ -70,15 +73,44 @@ def hoisted(statement: ast.stmt, num: int, first_number: int) -> tuple[list[ast.
     def take(node: ast.expr) -> ast.expr:
         if len(taken) == num:
             return node
-        name = f"@{first_number + len(taken)}"
-        target = ast.copy_location(ast.Name(name, ast.Store()), node)
-        taken.append(ast.copy_location(ast.Assign([target], node), node))
-        return ast.copy_location(ast.Name(name, ast.Load()), node)
+        return _assigned(f"@{first_number + len(taken)}", node, taken)
 
     value = value_of(statement)
     if value is None or num == 0:
         return [], statement
     return taken, with_value(statement, _visit(value, take))
+
+
+def hoisted_with_names(statement: ast.stmt, first_number: int) -> tuple[list[ast.stmt], ast.stmt]:
+    """Take all steps out of a statement, and what is looked up before the last of them: so nothing is
+    looked up later than it would be. Names that are looked up go to names `@n.k`."""
+    taken: list[ast.stmt] = []
+    left = len(steps_of(statement))
+    number, num_names = first_number, 0
+
+    def take(node: ast.expr) -> ast.expr:
+        nonlocal number, left
+        number, left = number + 1, left - 1
+        return _assigned(f"@{number - 1}", node, taken)
+
+    def look_up(node: ast.expr) -> ast.expr:
+        nonlocal num_names
+        if not left:
+            return node
+        num_names += 1
+        return _assigned(f"@{number}.{num_names}", node, taken)
+
+    value = value_of(statement)
+    if value is None or not left:
+        return [], statement
+    return taken, with_value(statement, _visit(value, take, look_up))
+
+
+def _assigned(name: str, node: ast.expr, taken: list[ast.stmt]) -> ast.expr:
+    """Assign an expression to a name; returns the name in its place."""
+    target = ast.copy_location(ast.Name(name, ast.Store()), node)
+    taken.append(ast.copy_location(ast.Assign([target], node), node))
+    return ast.copy_location(ast.Name(name, ast.Load()), node)
 
 
 def replaced_first(statement: ast.stmt, by: ast.expr) -> ast.stmt:
@@ -89,18 +121,28 @@ def replaced_first(statement: ast.stmt, by: ast.expr) -> ast.stmt:
     return with_value(statement, _visit(value, lambda node: left.pop() if left else node))
 
 
-def _visit(node: ast.expr, make: Make) -> ast.expr:
-    """Rebuild an expression with `make` called on each step, inner ones first."""
-    if isinstance(node, (ast.Name, ast.Constant)) or is_super(node):
+def _visit(node: ast.expr, make: Make, look_up: Make = lambda node: node) -> ast.expr:
+    """Rebuild an expression with `make` called on each step, inner ones first. look_up: called on
+    each name, and each attribute of names."""
+    if isinstance(node, ast.Constant):
         return node
+    if is_looked_up(node):
+        return look_up(node)
     if isinstance(node, _WHOLE):
         return make(node)
     if isinstance(node, ast.Dict):
-        fields = _visited_dict(node, make)
+        fields = _visited_dict(node, make, look_up)
     else:
-        fields = {name: _visited(getattr(node, name), make) for name in _in_order(node)}
+        fields = {name: _visited(getattr(node, name), make, look_up) for name in _in_order(node)}
     made = rebuilt(node, fields)
     return make(made) if isinstance(node, _STEPS) else made
+
+
+def is_looked_up(node: ast.AST) -> bool:
+    """Whether a node is a name, super(), or an attribute of such."""
+    if isinstance(node, ast.Attribute):
+        return is_looked_up(node.value)
+    return isinstance(node, ast.Name) or is_super(node)
 
 
 def _in_order(node: ast.expr) -> tuple[str, ...]:
@@ -124,18 +166,19 @@ def _in_order(node: ast.expr) -> tuple[str, ...]:
     return ()
 
 
-def _visited(value: object, make: Make) -> object:
+def _visited(value: object, make: Make, look_up: Make) -> object:
     if isinstance(value, list):
-        return [_visited(each, make) for each in value]
+        return [_visited(each, make, look_up) for each in value]
     if isinstance(value, ast.keyword):
-        return ast.copy_location(ast.keyword(value.arg, _visit(value.value, make)), value)
-    return _visit(value, make) if isinstance(value, ast.expr) else value
+        inner = _visit(value.value, make, look_up)
+        return ast.copy_location(ast.keyword(value.arg, inner), value)
+    return _visit(value, make, look_up) if isinstance(value, ast.expr) else value
 
 
-def _visited_dict(node: ast.Dict, make: Make) -> dict[str, Any]:
+def _visited_dict(node: ast.Dict, make: Make, look_up: Make) -> dict[str, Any]:
     """Keys and values of a dict display are evaluated by turns."""
     keys, values = [], []
     for key, value in zip(node.keys, node.values, strict=True):
-        keys.append(None if key is None else _visit(key, make))
-        values.append(_visit(value, make))
+        keys.append(None if key is None else _visit(key, make, look_up))
+        values.append(_visit(value, make, look_up))
     return {"keys": keys, "values": values}

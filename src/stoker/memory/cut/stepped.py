@@ -5,7 +5,7 @@ Pure: standard library only.
 
 import ast
 
-from stoker.memory.cut.hoist import hoisted, rebuilt, steps_of
+from stoker.memory.cut.hoist import hoisted_with_names, is_looked_up, rebuilt
 
 LOOK, CALL = "@look", "@call"
 
@@ -19,8 +19,12 @@ class Stepped:
     def block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
         found: list[ast.stmt] = []
         for statement in statements:
-            taken, left = hoisted(statement, len(steps_of(statement)), self._number)
+            taken, left = hoisted_with_names(statement, self._number)
             for each in taken:
+                assert isinstance(each, ast.Assign)
+                if is_looked_up(each.value):
+                    found.append(each)
+                    continue
                 found += [self._look(each), self._watched(each)]
                 self._number += 1
             found.append(self._look(statement))
@@ -38,8 +42,7 @@ class Stepped:
             ast.copy_location(node, near)
         return made
 
-    def _watched(self, assignment: ast.stmt) -> ast.stmt:
-        assert isinstance(assignment, ast.Assign)
+    def _watched(self, assignment: ast.Assign) -> ast.stmt:
         call = assignment.value
         if not isinstance(call, ast.Call):
             return assignment
