@@ -909,6 +909,48 @@ class PrintsLate(Base):
         return value
 
 
+class LooksUpFirst(Base):
+    """What stands to the left of a call is looked up before it, and the call changes it."""
+
+    becomes = "changes something"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.count = 0
+
+    def __getitem__(self, i):
+        return numbers(self.count + self._bumped(i), self.noise + random.random())
+
+    def _bumped(self, i):
+        self.count += work(i)
+        return self.count
+
+    @property
+    def noise(self):
+        return random.random()
+
+
+class LooksUpLate(Base):
+    """As above, but behind the first draw."""
+
+    becomes = KEPT
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.count = 0
+
+    def __getitem__(self, i):
+        return numbers(work(i), self.noise + random.random(), self.count + self._bumped(i))
+
+    def _bumped(self, i):
+        self.count += i
+        return self.count
+
+    @property
+    def noise(self):
+        return random.random()
+
+
 class OddValueInside(Base):
     """What cannot be kept stands in the function, between what is dear and the draw."""
 

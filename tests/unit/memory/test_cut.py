@@ -58,6 +58,9 @@ def test_nothing_is_looked_up_later_than_it_would_be(index):
     split = Split(kind.__getitem__)
     expected = outcome(lambda: kind()[index])
     assert outcome(lambda: stepped(split, kind(), index)) == expected
+    for step in range(split.num_steps):
+        found = outcome(lambda: in_halves(split.at(step), kind(), index, is_hit=False))  # noqa: B023
+        assert found == expected, f"step {step}"
 
 
 def test_a_step_is_known_by_its_line():

@@ -17,7 +17,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
-from stoker.memory.cut.hoist import hoisted, rebuilt, replaced_first, steps_of
+from stoker.memory.cut.hoist import hoisted, is_looked_up, rebuilt, replaced_first, steps_of
 from stoker.memory.cut.live import bound_in, is_passed_on, parameters_of, read_by
 from stoker.memory.cut.source import NotCuttable, compiled, definition_of
 from stoker.memory.cut.stepped import CALL, LOOK, Stepped
@@ -44,12 +44,14 @@ class Stopped(NamedTuple):
 
 class Reached(NamedTuple):
     """Where a prefix stopped. way: an index of the function's ways, or RETURNED; values: of the names
-    that are live; mine: those of them that are the dataset; inner: where what it called stopped."""
+    that are live; mine: those of them that are the dataset; inner: where what it called stopped;
+    looked_up: what was looked up to the left of the cut, which is not kept: a hit looks it up."""
 
     way: int
     values: dict[str, Any]
     mine: tuple[str, ...] = ()
     inner: "Reached | None" = None
+    looked_up: dict[str, Any] = {}  # noqa: RUF012  # of a NamedTuple, and not written to
 
 
 class Inner(Protocol):
@@ -109,22 +111,24 @@ class Halves:
         self.callee: ast.expr | None = None
         self._ways: list[list[ast.stmt]] = []  # what is left to run, by way
         self._way_inside = -1  # by which the callee's second half goes on
+        self._looked_up: dict[str, ast.expr] = {}  # to the left of the cut, by the name it went to
         self._parts: dict[str, object] = {}
         if inner is not None:
             self._parts = {_FRONT: inner.front, _BACK: inner.back}
+        self._names = bound_in(node)
         body, has_cut = self._prefix(node.body, [], step, 0)
         if not has_cut:
             raise NotCuttable(f"it has no step {step}")
         names: dict[str, object] = {_LOCALS: locals, _STOPPED: Stopped, **self._parts}
         self.front = compiled(function, rebuilt(node, {"body": body}), names)
         bare = rebuilt(node, {"body": [_WithoutCallee().visit(each) for each in _copied(body)]})
+        _drop_unread(bare, self._looked_up)
         self.prefix_node = bare
         self.prefix_code = compiled(function, bare, dict.fromkeys(names))
-        self._names = bound_in(node)
         self.live = [self._live_in(rest) for rest in self._ways]
 
     def _live_in(self, rest: list[ast.stmt]) -> list[str]:
-        read = read_by(rest, set())
+        read = read_by(_named(rest, self._looked_up), set())
         if self.first is not None and "__class__" in self.function.__code__.co_freevars:
             read.add(self.first)  # super() takes it
         return sorted({each for each in read if each in self._names or each[0] == "@"} - {_BACK})
@@ -141,16 +145,19 @@ class Halves:
         inner = None
         if way == self._way_inside and self._inner is not None:
             inner = self._inner.kept(found[_VALUE], dataset)
-        return Reached(way, values, mine, inner)
+        looked_up = {name: found[name] for name in self._looked_up if name in found}
+        return Reached(way, values, mine, inner, looked_up)
 
     def rest(
         self, reached: Reached, given: dict[str, Any], dataset: Any, is_hit: bool
     ) -> Callable[[], Any]:
         """Return the second half, to be called without arguments. is_hit: the first has not run."""
-        way, values, mine, inner = reached
+        way, values, mine, inner, looked_up = reached
         if way == RETURNED:
             return functools.partial(_same, values[""])
         known = given | values | dict.fromkeys(mine, dataset)
+        if not is_hit:
+            known |= looked_up
         if inner is not None:
             known[_VALUE] = inner
         names = tuple(sorted(known.keys() & self._wanted(way), key=lambda each: each != self.first))
@@ -159,13 +166,16 @@ class Halves:
 
     @functools.lru_cache(maxsize=16)  # noqa: B019  # as many as the function has ways
     def _wanted(self, way: int) -> frozenset[str]:
-        return frozenset(self.live[way]) | ({self.first} if self.first else set())
+        first = {self.first} if self.first else set()
+        return frozenset(self.live[way]) | first | self._looked_up.keys()
 
     @functools.lru_cache(maxsize=32)  # noqa: B019
     def _rest(self, way: int, names: tuple[str, ...], is_hit: bool) -> Callable[..., Any]:
         """Compile the second half for values of these names; others that it reads are unbound."""
         unbound = [name for name in self.live[way] if name not in names]
         body = self._ways[way] or [ast.copy_location(ast.Pass(), self.definition)]
+        if is_hit:
+            body = _named(body, self._looked_up)
         if way == self._way_inside and not is_hit:
             body = [_WithoutCallee().visit(each) for each in _copied(body)]
         made = compiled(
@@ -186,9 +196,12 @@ class Halves:
             rest = [*block[k + 1 :], *after]
             num = len(steps_of(statement)) + 1
             if step < number + num:
-                taken, left = hoisted(statement, step - number, number)
+                taken, left = hoisted(statement, step - number, number, self._names)
+                self._looked_up = _looked_up_in(taken)
                 if self._parts:
                     self.callee, front, left = _parted(left)
+                    if isinstance(self.callee, ast.Name):
+                        self.callee = self._looked_up.get(self.callee.id, self.callee)
                     taken.append(front)
                     self._way_inside = len(self._ways)
                 return [*done, *taken, self._stop([left, *rest], statement)], True
@@ -259,6 +272,51 @@ def _parted(statement: ast.stmt) -> tuple[ast.expr, ast.stmt, ast.stmt]:
     second = ast.copy_location(ast.Call(back, [], []), call)
     assignment = ast.copy_location(ast.Assign([target], first), call)
     return call.func, assignment, replaced_first(statement, second)
+
+
+def _looked_up_in(taken: list[ast.stmt]) -> dict[str, ast.expr]:
+    """Return what was looked up among what was taken out, by the name that it went to."""
+    found = {}
+    for each in taken:
+        assert isinstance(each, ast.Assign)
+        if is_looked_up(each.value) and isinstance(each.targets[0], ast.Name):
+            found[each.targets[0].id] = each.value
+    return found
+
+
+class _Named(ast.NodeTransformer):
+    """Puts what was looked up in place of the names that it went to."""
+
+    def __init__(self, looked_up: dict[str, ast.expr]) -> None:
+        self._looked_up = looked_up
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return self._looked_up.get(node.id, node)
+
+
+def _named(statements: list[ast.stmt], looked_up: dict[str, ast.expr]) -> list[ast.stmt]:
+    if not looked_up:
+        return statements
+    return [_Named(looked_up).visit(each) for each in _copied(statements)]
+
+
+def _drop_unread(bare: ast.FunctionDef, looked_up: dict[str, ast.expr]) -> None:
+    """Leave out of a prefix what it looks up for the second half alone. Changes it."""
+    read = {
+        node.id
+        for node in ast.walk(bare)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+    unread = looked_up.keys() - read
+
+    class Dropping(ast.NodeTransformer):
+        def visit_Assign(self, node: ast.Assign) -> ast.AST:
+            target = node.targets[0]
+            if isinstance(target, ast.Name) and target.id in unread:
+                return ast.copy_location(ast.Pass(), node)
+            return node
+
+    Dropping().visit(bare)
 
 
 class _WithoutCallee(ast.NodeTransformer):

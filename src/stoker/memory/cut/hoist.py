@@ -1,16 +1,16 @@
 """Takes expressions out of a statement, in the order in which Python evaluates them.
 
 `return self.augment(load(self.paths[i])), y` is three steps: `@0 = self.paths[i]`, `@1 = load(@0)`,
-`return self.augment(@1), y`. Names, `super()` and attributes of these stay where they are: to look one up
-a moment later is the same, as long as the steps between change nothing that can be reached, and that
-is what a place has to show anyway. Positions in the source are kept, for tracebacks.
+`return self.augment(@1), y`. Names, `super()` and attributes of these are no steps; those that stand
+to the left of a step are looked up before it, into names of their own. Positions in the source are
+kept, for tracebacks.
 
 Source of the order: Python's language reference, 6.16 "Evaluation order".
 Pure: standard library only.
 """
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, TypeVar
 
 from stoker.memory.cut.live import is_super
@@ -63,45 +63,35 @@ def steps_of(statement: ast.stmt) -> list[ast.expr]:
     return found
 
 
-def hoisted(statement: ast.stmt, num: int, first_number: int) -> tuple[list[ast.stmt], ast.stmt]:
-    """Take the first `num` steps out of a statement.
+def hoisted(
+    statement: ast.stmt, num: int, first_number: int, local: Container[str] = ()
+) -> tuple[list[ast.stmt], ast.stmt]:
+    """Take the first `num` steps out of a statement, and what is looked up before the last of them: so
+    nothing is looked up later than it would be. local: names that no step can change.
 
-    Returns assignments to names `@n`, n from `first_number` on, and the statement that is left.
+    Returns assignments to names `@n`, n from `first_number` on, and `@n.k` for what is looked up; and
+    the statement that is left.
     """
     taken: list[ast.stmt] = []
-
-    def take(node: ast.expr) -> ast.expr:
-        if len(taken) == num:
-            return node
-        return _assigned(f"@{first_number + len(taken)}", node, taken)
-
-    value = value_of(statement)
-    if value is None or num == 0:
-        return [], statement
-    return taken, with_value(statement, _visit(value, take))
-
-
-def hoisted_with_names(statement: ast.stmt, first_number: int) -> tuple[list[ast.stmt], ast.stmt]:
-    """Take all steps out of a statement, and what is looked up before the last of them: so nothing is
-    looked up later than it would be. Names that are looked up go to names `@n.k`."""
-    taken: list[ast.stmt] = []
-    left = len(steps_of(statement))
     number, num_names = first_number, 0
+    end = first_number + num
 
     def take(node: ast.expr) -> ast.expr:
-        nonlocal number, left
-        number, left = number + 1, left - 1
+        nonlocal number
+        if number == end:
+            return node
+        number += 1
         return _assigned(f"@{number - 1}", node, taken)
 
     def look_up(node: ast.expr) -> ast.expr:
         nonlocal num_names
-        if not left:
+        if number == end or (isinstance(node, ast.Name) and node.id in local):
             return node
         num_names += 1
         return _assigned(f"@{number}.{num_names}", node, taken)
 
     value = value_of(statement)
-    if value is None or not left:
+    if value is None or num == 0:
         return [], statement
     return taken, with_value(statement, _visit(value, take, look_up))
 

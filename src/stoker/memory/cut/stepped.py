@@ -5,7 +5,7 @@ Pure: standard library only.
 
 import ast
 
-from stoker.memory.cut.hoist import hoisted_with_names, is_looked_up, rebuilt
+from stoker.memory.cut.hoist import hoisted, is_looked_up, rebuilt, steps_of
 
 LOOK, CALL = "@look", "@call"
 
@@ -19,7 +19,7 @@ class Stepped:
     def block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
         found: list[ast.stmt] = []
         for statement in statements:
-            taken, left = hoisted_with_names(statement, self._number)
+            taken, left = hoisted(statement, len(steps_of(statement)), self._number)
             for each in taken:
                 assert isinstance(each, ast.Assign)
                 if is_looked_up(each.value):
