@@ -247,7 +247,7 @@ class Place:
         return sample
 
     def _meet(self, index: Any) -> Any:
-        """Make a sample to see which Compose its prefix calls; from then on that is in its reach."""
+        """Make a sample to see what its prefix calls; from then on that is in its reach."""
         assert self._prefix is not None
         reached = self._prefix.meet(index)
         self._guarded(self._restate)

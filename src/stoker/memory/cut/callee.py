@@ -63,7 +63,7 @@ def resolved(node: ast.expr, function: Any, names: set[str], first: str | None, 
         if isinstance(node.value, ast.Call):  # super()
             return _of_super(function, owner, node.attr)
         base = resolved(node.value, function, names, first, owner)
-        return UNKNOWN if base is UNKNOWN else attribute_of(base, node.attr)
+        return UNKNOWN if base is UNKNOWN else _attribute_of(base, node.attr)
     if not isinstance(node, ast.Name):
         return UNKNOWN
     if node.id == first:
@@ -95,7 +95,7 @@ def _of_super(function: Any, owner: Any, name: str) -> Any:
     return types.MethodType(found, owner) if isinstance(found, types.FunctionType) else UNKNOWN
 
 
-def attribute_of(base: Any, name: str) -> Any:
+def _attribute_of(base: Any, name: str) -> Any:
     """Return an attribute, unless that would run something."""
     if type(base) is types.ModuleType:
         return vars(base).get(name, UNKNOWN)

@@ -17,8 +17,20 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
-from stoker.memory.cut.hoist import hoisted, is_looked_up, rebuilt, replaced_first, steps_of
+from stoker.memory.cut.hoist import hoisted, rebuilt, steps_of
 from stoker.memory.cut.live import bound_in, is_passed_on, parameters_of, read_by
+from stoker.memory.cut.rewrite import (
+    BACK,
+    FRONT,
+    VALUE,
+    WithoutCallee,
+    copied,
+    drop_unread,
+    function_like,
+    looked_up_in,
+    named,
+    parted,
+)
 from stoker.memory.cut.source import NotCuttable, compiled, definition_of
 from stoker.memory.cut.stepped import CALL, LOOK, Stepped
 
@@ -30,7 +42,7 @@ _SEE_FRAMES = {
     "getrefcount",
 }  # fmt: skip
 _FRAME_MODULES = {"sys", "inspect", "traceback", "gc", "builtins"}
-_LOCALS, _STOPPED, _FRONT, _BACK, _VALUE = "@locals", "@stopped", "@front", "@back", "@value"
+_LOCALS, _STOPPED = "@locals", "@stopped"
 RETURNED = -1  # the way of a prefix that has returned: its value is what the function returns
 _MAX_STEPS = 4000
 
@@ -114,37 +126,37 @@ class Halves:
         self._looked_up: dict[str, ast.expr] = {}  # to the left of the cut, by the name it went to
         self._parts: dict[str, object] = {}
         if inner is not None:
-            self._parts = {_FRONT: inner.front, _BACK: inner.back}
+            self._parts = {FRONT: inner.front, BACK: inner.back}
         self._names = bound_in(node)
         body, has_cut = self._prefix(node.body, [], step, 0)
         if not has_cut:
             raise NotCuttable(f"it has no step {step}")
         names: dict[str, object] = {_LOCALS: locals, _STOPPED: Stopped, **self._parts}
         self.front = compiled(function, rebuilt(node, {"body": body}), names)
-        bare = rebuilt(node, {"body": [_WithoutCallee().visit(each) for each in _copied(body)]})
-        _drop_unread(bare, self._looked_up)
+        bare = rebuilt(node, {"body": [WithoutCallee().visit(each) for each in copied(body)]})
+        drop_unread(bare, self._looked_up)
         self.prefix_node = bare
         self.prefix_code = compiled(function, bare, dict.fromkeys(names))
         self.live = [self._live_in(rest) for rest in self._ways]
 
     def _live_in(self, rest: list[ast.stmt]) -> list[str]:
-        read = read_by(_named(rest, self._looked_up), set())
+        read = read_by(named(rest, self._looked_up), set())
         if self.first is not None and "__class__" in self.function.__code__.co_freevars:
             read.add(self.first)  # super() takes it
-        return sorted({each for each in read if each in self._names or each[0] == "@"} - {_BACK})
+        return sorted({each for each in read if each in self._names or each[0] == "@"} - {BACK})
 
     def kept(self, returned: Any, given: dict[str, Any], dataset: Any) -> Reached:
         """Take in what `front` has returned. given: values of parameters that need not be kept."""
         if type(returned) is not Stopped:
             return Reached(RETURNED, {"": returned})
         way, found = returned
-        live = [name for name in self.live[way] if name in found and name != _VALUE]
+        live = [name for name in self.live[way] if name in found and name != VALUE]
         live = [name for name in live if found[name] is not given.get(name, found)]
         values = {name: found[name] for name in live if found[name] is not dataset}
         mine = tuple(name for name in live if found[name] is dataset)
         inner = None
         if way == self._way_inside and self._inner is not None:
-            inner = self._inner.kept(found[_VALUE], dataset)
+            inner = self._inner.kept(found[VALUE], dataset)
         looked_up = {name: found[name] for name in self._looked_up if name in found}
         return Reached(way, values, mine, inner, looked_up)
 
@@ -159,7 +171,7 @@ class Halves:
         if not is_hit:
             known |= looked_up
         if inner is not None:
-            known[_VALUE] = inner
+            known[VALUE] = inner
         names = tuple(sorted(known.keys() & self._wanted(way), key=lambda each: each != self.first))
         rest = self._rest(way, names, is_hit)
         return functools.partial(rest, *[known[name] for name in names])
@@ -175,11 +187,11 @@ class Halves:
         unbound = [name for name in self.live[way] if name not in names]
         body = self._ways[way] or [ast.copy_location(ast.Pass(), self.definition)]
         if is_hit:
-            body = _named(body, self._looked_up)
+            body = named(body, self._looked_up)
         if way == self._way_inside and not is_hit:
-            body = [_WithoutCallee().visit(each) for each in _copied(body)]
+            body = [WithoutCallee().visit(each) for each in copied(body)]
         made = compiled(
-            self.function, _function_like(self.definition, body, names, unbound), self._parts
+            self.function, function_like(self.definition, body, names, unbound), self._parts
         )
         made.__defaults__ = made.__kwdefaults__ = None
         return made
@@ -197,9 +209,9 @@ class Halves:
             num = len(steps_of(statement)) + 1
             if step < number + num:
                 taken, left = hoisted(statement, step - number, number, self._names)
-                self._looked_up = _looked_up_in(taken)
+                self._looked_up = looked_up_in(taken)
                 if self._parts:
-                    self.callee, front, left = _parted(left)
+                    self.callee, front, left = parted(left)
                     if isinstance(self.callee, ast.Name):
                         self.callee = self._looked_up.get(self.callee.id, self.callee)
                     taken.append(front)
@@ -256,92 +268,6 @@ class Halves:
         return statement
 
 
-def _parted(statement: ast.stmt) -> tuple[ast.expr, ast.stmt, ast.stmt]:
-    """Part the call that is the statement's first step: what it calls, an assignment of what the
-    callee's front returns, and the statement with the callee's back in its place. Raises NotCuttable."""
-    steps = steps_of(statement)
-    call = steps[0] if steps else None
-    if not isinstance(call, ast.Call):
-        raise NotCuttable("its step is no call")
-    target, value = ast.Name(_VALUE, ast.Store()), ast.Name(_VALUE, ast.Load())
-    front = ast.Call(ast.Name(_FRONT, ast.Load()), [call.func], [])
-    back = ast.Call(ast.Name(_BACK, ast.Load()), [call.func, value], [])
-    for node in (target, value, front.func, front, back.func, back):
-        ast.copy_location(node, call.func)
-    first = ast.copy_location(ast.Call(front, call.args, call.keywords), call)
-    second = ast.copy_location(ast.Call(back, [], []), call)
-    assignment = ast.copy_location(ast.Assign([target], first), call)
-    return call.func, assignment, replaced_first(statement, second)
-
-
-def _looked_up_in(taken: list[ast.stmt]) -> dict[str, ast.expr]:
-    """Return what was looked up among what was taken out, by the name that it went to."""
-    found = {}
-    for each in taken:
-        assert isinstance(each, ast.Assign)
-        if is_looked_up(each.value) and isinstance(each.targets[0], ast.Name):
-            found[each.targets[0].id] = each.value
-    return found
-
-
-class _Named(ast.NodeTransformer):
-    """Puts what was looked up in place of the names that it went to."""
-
-    def __init__(self, looked_up: dict[str, ast.expr]) -> None:
-        self._looked_up = looked_up
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        return self._looked_up.get(node.id, node)
-
-
-def _named(statements: list[ast.stmt], looked_up: dict[str, ast.expr]) -> list[ast.stmt]:
-    if not looked_up:
-        return statements
-    return [_Named(looked_up).visit(each) for each in _copied(statements)]
-
-
-def _drop_unread(bare: ast.FunctionDef, looked_up: dict[str, ast.expr]) -> None:
-    """Leave out of a prefix what it looks up for the second half alone. Changes it."""
-    read = {
-        node.id
-        for node in ast.walk(bare)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    }
-    unread = looked_up.keys() - read
-
-    class Dropping(ast.NodeTransformer):
-        def visit_Assign(self, node: ast.Assign) -> ast.AST:
-            target = node.targets[0]
-            if isinstance(target, ast.Name) and target.id in unread:
-                return ast.copy_location(ast.Pass(), node)
-            return node
-
-    Dropping().visit(bare)
-
-
-class _WithoutCallee(ast.NodeTransformer):
-    """Leaves out what is called by the step that is cut inside."""
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        if isinstance(node.func, ast.Name) and node.func.id in (_FRONT, _BACK):
-            nothing = ast.copy_location(ast.Constant(None), node.args[0])
-            return rebuilt(node, {"args": [nothing, *node.args[1:]]})
-        return self.generic_visit(node)
-
-
-def _copied(statements: list[ast.stmt]) -> list[ast.stmt]:
-    """Copy statements, to be changed; what a NodeTransformer changes it changes in place."""
-    return [_copy(each) for each in statements]
-
-
-def _copy(node: Any) -> Any:
-    if isinstance(node, list):
-        return [_copy(each) for each in node]
-    if not isinstance(node, ast.AST):
-        return node
-    return rebuilt(node, {name: _copy(getattr(node, name, None)) for name in node._fields})
-
-
 def _numbered(block: list[ast.stmt], first: int) -> Iterator[tuple[int, ast.expr | ast.stmt]]:
     """Iterate the steps of a block, each with its number and its node, in the order of the text."""
     number = first
@@ -368,22 +294,6 @@ def _check(node: ast.FunctionDef) -> None:
         name = inner.id if isinstance(inner, ast.Name) else getattr(inner, "arg", None)
         if name is not None and name.startswith("__") and not name.endswith("__"):
             raise NotCuttable(f"it has {name}, whose name depends on its class")
-
-
-def _function_like(
-    node: ast.FunctionDef, body: list[ast.stmt], names: tuple[str, ...], unbound: list[str]
-) -> ast.FunctionDef:
-    """Return a definition with the same name and place. unbound: local names without a value."""
-    if unbound:
-        nothing = ast.parse("if 0: " + "; ".join(f"x{n} = 0" for n in range(len(unbound)))).body[0]
-        targets = [each for each in ast.walk(nothing) if isinstance(each, ast.Name)]
-        for target, name in zip(targets, unbound, strict=True):
-            target.id = name
-        for each in ast.walk(nothing):
-            ast.copy_location(each, body[0])
-        body = [nothing, *body]
-    arguments = ast.arguments([], [ast.arg(name) for name in names], None, [], [], None, [])
-    return rebuilt(node, {"args": arguments, "body": body, "returns": None})
 
 
 def _same(value: Any) -> Any:
