@@ -32,6 +32,10 @@ def dataset_of(case: str) -> tuple[Dataset, int]:
         from remembered_scans import Volumes
 
         return Volumes(sorted(media.volumes().glob("*.nii.gz")) * 3), 2
+    if case == "volumes-monai":
+        from remembered_monai import volumes
+
+        return volumes(sorted(media.volumes().glob("*.nii.gz")) * 3), 2
     if case == "scans":
         from remembered_scans import Scans
 
@@ -46,6 +50,15 @@ def dataset_of(case: str) -> tuple[Dataset, int]:
     return Videos(sorted(media.videos().glob("*.mp4")) * 2), 2
 
 
+def loader_of(case: str) -> type[DataLoader]:
+    """MONAI's own for its case: it seeds the transforms and collates what images tell of themselves."""
+    if case != "volumes-monai":
+        return DataLoader
+    from monai.data import DataLoader as Monais
+
+    return Monais
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--case", required=True)
@@ -54,8 +67,8 @@ def main() -> None:
     flags = parser.parse_args()
     dataset, batch_size = dataset_of(flags.case)
     torch.manual_seed(0)
-    shuffle = not isinstance(dataset, IterableDataset)
-    loader = DataLoader(dataset, batch_size, shuffle=shuffle, num_workers=flags.num_workers)
+    kind, shuffle = loader_of(flags.case), not isinstance(dataset, IterableDataset)
+    loader = kind(dataset, batch_size=batch_size, shuffle=shuffle, num_workers=flags.num_workers)
     rates = []
     for _ in range(NUM_WARM + flags.num_later):
         began_s = time.perf_counter()

@@ -9,6 +9,7 @@ import functools
 import multiprocessing
 import os
 import random
+import sys
 import threading
 import time
 import uuid
@@ -18,6 +19,8 @@ import markupsafe._speedups
 import numpy as np
 import torch
 from torch.utils.data import Dataset
+
+from tests.equality import impure_helpers
 
 NUM = 48
 KEPT = "kept"
@@ -407,11 +410,20 @@ class SeededByIndex(Base):
 
 
 class Reseeds(Base):
-    becomes = "seed"
+    becomes = "at its very first step"
 
     def __getitem__(self, i):
         random.seed(i)
         return numbers(work(i), random.random())
+
+
+class ReseedsLate(Base):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        value = work(i)
+        random.seed(i)
+        return numbers(value, random.random())
 
 
 class OwnGenerator(Base):
@@ -717,6 +729,352 @@ class FailsLate(Base):
         return numbers(value, self.check(i) + shift)
 
 
+# -- what draws inside a function that `__getitem__` calls ---------------------------------------------
+
+
+def drawn(i, scale=1, *more, shift=0, **others):
+    value = work(i) * scale + shift + sum(more)
+    return numbers(i, value, random.random(), *others.values())
+
+
+class InAFunction(Base):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        return drawn(i)
+
+
+class InAMethod(Base):
+    """As MONAI's Dataset: of a slice it gives another dataset."""
+
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        if isinstance(i, slice):
+            return torch.utils.data.Subset(self, range(*i.indices(len(self))))
+        return self._made(i)
+
+    def _made(self, i):
+        value = work(len(self.paths[i]))
+        return numbers(value, random.random())
+
+
+class InAnotherModule(Base):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        value = self._loaded(i)
+        return numbers(*value)
+
+    def _loaded(self, i):
+        number = work(i)
+        return impure_helpers.noisy(number)
+
+
+class WithArguments(Base):
+    becomes = KEPT
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.options = {"shift": 2, "other": 5}
+
+    def __getitem__(self, i):
+        return drawn(i, 3, i, i + 1, **self.options)
+
+
+class WithDefaults(Base):
+    becomes = KEPT
+
+    def __getitem__(self, i, times=3):
+        return drawn(i, shift=times)
+
+
+def swapping(i):
+    value = impure_helpers.chosen(i)
+    impure_helpers.swap()
+    return value
+
+
+class Replaced(Base):
+    """What it calls is another function for each sample."""
+
+    becomes = "changes while"
+
+    def __getitem__(self, i):
+        return numbers(swapping(i))
+
+
+class ReplacedOnce(Base):
+    """What it calls is another function from the third epoch on."""
+
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        return numbers(impure_helpers.replaced(i))
+
+
+def countdown(n, value):
+    if n == 0:
+        return value + random.random()
+    value = work(value % 1000)
+    return countdown(n - 1, value)
+
+
+class Recursion(Base):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        return numbers(countdown(i % 3 + 1, i))
+
+
+def closed(scale):
+    def scaled(i):
+        value = work(i) * scale
+        return numbers(value, random.random())
+
+    return scaled
+
+
+class InAClosure(Base):
+    becomes = KEPT
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.scaled = closed(3)
+
+    def __getitem__(self, i):
+        return self.scaled(i)
+
+
+class InAProperty(Base):
+    becomes = KEPT
+
+    @property
+    def scale(self):
+        return work(2) + random.random()
+
+    def __getitem__(self, i):
+        value = work(i)
+        return numbers(value * self.scale)
+
+
+class Fresh(Base):
+    """What it calls is a new object for each sample."""
+
+    becomes = "changes while"
+
+    @property
+    def fresh(self):
+        return AddLate(5)
+
+    def __getitem__(self, i):
+        return self.fresh(numbers(i))
+
+
+class AddLate(Add):
+    """Writes to itself behind its draw."""
+
+    def __call__(self, value):
+        value = value + work(self.number)
+        self.last = random.random()
+        return value + self.last
+
+
+class InAnObject(Base):
+    becomes = KEPT
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.transform = AddLate(5)
+
+    def __getitem__(self, i):
+        value = numbers(i)
+        if self.transform:
+            value = self.transform(value)
+        return value
+
+
+class OfAParent(InAMethod):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        value = super().__getitem__(i)
+        return value + i
+
+
+class SeesItsCaller(Base):
+    becomes = "calls sys._getframe"
+
+    def __getitem__(self, i):
+        return numbers(self._seen(i), random.random())
+
+    def _seen(self, i):
+        return work(i) + len(sys._getframe(1).f_code.co_name)
+
+
+class SeesTheStack(Base):
+    becomes = "calls inspect"
+
+    def __getitem__(self, i):
+        value = impure_helpers.named(work(i))
+        return numbers(value, random.random())
+
+
+class SeesTheStackLate(Base):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        return numbers(*self._drawn(i))
+
+    def _drawn(self, i):
+        value = work(i)
+        return value + random.random(), impure_helpers.named(i)
+
+
+class WritesEarly(Base):
+    becomes = "changes something"
+    last = 0
+
+    def __getitem__(self, i):
+        return numbers(self._made(i))
+
+    def _made(self, i):
+        value = work(i)
+        self.last = value
+        return value + random.random()
+
+
+class WritesLate(Base):
+    becomes = KEPT
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.last = 0
+
+    def __getitem__(self, i):
+        return numbers(self._made(i))
+
+    def _made(self, i):
+        value = work(i)
+        noise = random.random()
+        before, self.last = self.last, noise
+        return value + noise + before
+
+
+class PrintsLate(Base):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        return numbers(self._made(i))
+
+    def _made(self, i):
+        value = work(i) + random.random()
+        print(end="")
+        return value
+
+
+class LooksUpFirst(Base):
+    """What stands to the left of a call is looked up before it, and the call changes it."""
+
+    becomes = "changes something"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.count = 0
+
+    def __getitem__(self, i):
+        return numbers(self.count + self._bumped(i), self.noise + random.random())
+
+    def _bumped(self, i):
+        self.count += work(i)
+        return self.count
+
+    @property
+    def noise(self):
+        return random.random()
+
+
+class LooksUpLate(Base):
+    """As above, but behind the first draw."""
+
+    becomes = KEPT
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.count = 0
+
+    def __getitem__(self, i):
+        return numbers(work(i), self.noise + random.random(), self.count + self._bumped(i))
+
+    def _bumped(self, i):
+        self.count += i
+        return self.count
+
+    @property
+    def noise(self):
+        return random.random()
+
+
+class OddValueInside(Base):
+    """What cannot be kept stands in the function, between what is dear and the draw."""
+
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        return numbers(self._made(i))
+
+    def _made(self, i):
+        value = work(i)
+        point = Point(i, value)
+        shift = random.random()
+        return point.x + shift
+
+
+class TwoNamesInside(Base):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        values = np.full(5, float(work(i)))
+        changed = self._changed(values)
+        return torch.from_numpy(values + changed)
+
+    def _changed(self, values):
+        same = values * 2
+        values[0] = random.random()
+        return same
+
+
+class PassesItselfOn(Base):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        return of_a_dataset(self, i)
+
+
+def of_a_dataset(dataset, i):
+    value = work(len(dataset.paths[i]))
+    return numbers(value, random.random(), len(dataset))
+
+
+class FailsInside(Base):
+    """Some samples fail before their draw, in a function, and some behind it."""
+
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        value = self._checked(i)
+        return numbers(value)
+
+    def _checked(self, i):
+        value = work(i)
+        if i % 11 == 9:
+            raise LookupError(f"early {i}")
+        shift = random.random()
+        if i % 11 == 10:
+            raise LookupError(f"late {i}")
+        return value + shift
+
+
 class TooCheap(Base):
     becomes = "as quickly made"
 
@@ -736,11 +1094,12 @@ VOLATILE = {
     Address,
     OpenFile,
 }
-RAISES = {FailsLate}
+RAISES = {FailsLate, FailsInside}
+CHANGED = {ReplacedOnce}  # by the script, between epochs
 COLLATED = {OddSample}
 OF_ONE_RUN = {ReadsEnvironment}  # kept, but for no other run
 ALL = [
     kind
     for kind in globals().values()
-    if isinstance(kind, type) and "becomes" in vars(kind) and kind not in RAISES
+    if isinstance(kind, type) and "becomes" in vars(kind) and kind not in RAISES | CHANGED
 ]

@@ -10,12 +10,12 @@ import sys
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, RandomSampler
 
 from stoker.config import Settings
 from stoker.memory.store import shelf as shelf_module
 from stoker.memory.store import shelves
-from tests.equality import impure
+from tests.equality import impure, impure_helpers
 from tests.equality.sides import both, installed, play
 
 EPOCHS = 4
@@ -112,14 +112,18 @@ def test_the_user_may_answer_for_compiled_code(folder):
 
 @pytest.mark.parametrize("kind", [impure.OfFewBytes, impure.HardThenRandom])
 def test_a_loader_without_workers_remembers_too(kind, folder):
+    def make(workers):
+        dataset = kind(folder)
+        sampler = RandomSampler(dataset, replacement=True, num_samples=6 * impure.NUM)
+        return DataLoader(dataset, 4, sampler=sampler, num_workers=workers)
+
     def run(loader):
-        for _ in range(6):
+        for _ in range(3):
             for batch in loader:
                 yield batch
                 impure.hard_work(1)  # while others make the next
-                impure.hard_work(2)
 
-    both(loader_of(kind, folder), run, workers=0, settings=ON)
+    both(make, run, workers=0, settings=ON)
     why, counts = place_of(kind)
     assert why == ""
     assert counts.num_hits > impure.NUM
@@ -194,6 +198,19 @@ def test_a_compose_that_the_script_changes_between_epochs_is_another_state(folde
 
     both(loader_of(impure.HeadInABranch, folder), run, settings=ON)
     assert place_of(impure.HeadInABranch)[1].num_hits > impure.NUM
+
+
+def test_a_function_that_the_script_replaces_between_epochs_is_another_state(folder, monkeypatch):
+    def run(loader):
+        for epoch in range(8):
+            now = impure_helpers.subtracted if epoch % 4 > 1 else impure_helpers.added
+            monkeypatch.setattr(impure_helpers, "replaced", now)
+            yield from loader
+
+    both(loader_of(impure.ReplacedOnce, folder), run, settings=ON)
+    why, counts = place_of(impure.ReplacedOnce)
+    assert why == ""
+    assert counts.num_hits > impure.NUM
 
 
 def test_an_environment_variable_that_the_script_changes_is_another_state(folder, monkeypatch):
@@ -285,7 +302,8 @@ def test_a_dataset_that_is_traced_runs_itself(folder):
     assert place_of(impure.Pure)[1].num_timed == 0
 
 
-def test_a_traceback_shows_the_datasets_lines_and_nothing_of_ours(folder):
+@pytest.mark.parametrize("kind", [impure.FailsLate, impure.FailsInside])
+def test_a_traceback_shows_the_datasets_lines_and_nothing_of_ours(kind, folder):
     def told(error):
         lines = str(error).splitlines()
         frames = [k for k, line in enumerate(lines) if impure.__file__ in line]
@@ -304,6 +322,6 @@ def test_a_traceback_shows_the_datasets_lines_and_nothing_of_ours(folder):
                     yield told(error)
             iterator._shutdown_workers()
 
-    plain, _ = both(loader_of(impure.FailsLate, folder), run, settings=ON)
+    plain, _ = both(loader_of(kind, folder), run, settings=ON)
     assert len(set(plain.digests)) > 12
-    assert place_of(impure.FailsLate)[1].num_hits > impure.NUM
+    assert place_of(kind)[1].num_hits > impure.NUM

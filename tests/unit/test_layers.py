@@ -112,6 +112,7 @@ PURE = {
       for file in (ROOT / room).glob("[!_]*.py")),
     "scheduler.rules.__init__",
     "memory.phases", "memory.cut.hoist", "memory.cut.source", "memory.cut.halves",
+    "memory.cut.live", "memory.cut.rewrite", "memory.cut.stepped", "memory.cut.callee",
     "memory.store.rows", "loaders.driver.demand", "loaders.in_process.ahead", "loaders.in_process.evidence",
     "gradients.codes", "gradients.gate.costs", "gradients.gate.outlook", "gradients.gate.table",
     "gradients.gate.trial", "wire.frame", "wire.sections", "wire.arena.extents", "config", "errors", "tables", "trusted", "reports.metrics",

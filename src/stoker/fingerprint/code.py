@@ -7,6 +7,7 @@ Trusted modules are known by name alone.
 import dis
 import logging
 import sys
+import threading
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -129,6 +130,11 @@ def cached(walker: Walker, value: Any, path: str) -> None:
 
 def lock(walker: Walker, value: Any, path: str) -> None:
     walker.put(b"k", b"lock")
+
+
+def thread_local(walker: Walker, value: threading.local, path: str) -> None:
+    """Hash what this thread sees."""
+    walker.walk(vars(value), path)
 
 
 def held_by(function: types.FunctionType) -> Iterator[tuple[str, object]]:

@@ -93,6 +93,7 @@ def _handlers() -> Iterator[tuple[type | tuple[type, ...], Handler]]:
     yield type, code.kind
     yield types.ModuleType, code.module
     yield _LOCK_TYPES, code.lock
+    yield threading.local, code.thread_local
     yield functools._lru_cache_wrapper, code.cached
     yield logging.Logger, code.logger
     if numpy is not None:

@@ -6,7 +6,7 @@ import torch
 
 
 def modes() -> tuple[object, ...]:
-    """Return torch's, Pillow's, torchvision's and NumPy's settings, as defaults where not imported."""
+    """Return torch's, Pillow's, torchvision's, MONAI's and NumPy's settings, as defaults where not imported."""
     device = sys.modules.get("torch.utils._device")
     return (
         torch.get_default_dtype(),
@@ -18,6 +18,7 @@ def modes() -> tuple[object, ...]:
         _set("PIL.ImageFile", "LOAD_TRUNCATED_IMAGES", False),
         _set("PIL.Image", "MAX_IMAGE_PIXELS", 1024 * 1024 * 1024 // 4 // 3),
         _set("torchvision", "_image_backend", "PIL"),
+        _set("monai.data.meta_obj", "_TRACK_META", True),
         str(np.geterr()) if (np := sys.modules.get("numpy")) else "",
     )
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from stoker.clock import Deadline
+from stoker.fingerprint.scratch import is_scratch
 from stoker.fingerprint.written import WrittenPages
 from stoker.trusted import is_trusted
 
@@ -174,7 +175,10 @@ class Walker:
             self.walk_all(more or (), path)
 
     def walk_attributes(self, value: Any, kind: type, path: str) -> None:
-        self._walk_named(getattr(value, "__dict__", {}), path)
+        held = getattr(value, "__dict__", {})
+        self._walk_named(
+            {name: each for name, each in held.items() if not is_scratch(kind, name, each)}, path
+        )
         for owner in kind.__mro__:
             slots = owner.__dict__.get("__slots__", ())
             for name in (slots,) if isinstance(slots, str) else slots:

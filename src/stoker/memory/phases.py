@@ -34,8 +34,10 @@ LOOK_FRAC, MIN_LOOK_S, MAX_LOOK_S = 0.002, 0.03, 2.0  # of CPU time
 # long as a worker spends this share of an epoch on them.
 NUM_PROFILED, NUM_PROFILED_DEAR, DEAR_US = 4, 2, 20_000
 PROFILE_FRAC = 0.005
-NOWHERE = 1 << 40
-
+MANY = 1 << 40  # samples, where nobody knows how many there are
+# A path of steps and parts is packed in one number, outer ones first.
+MAX_LEVELS, _LEVEL_BITS = 5, 12
+_NOWHERE = (1 << _LEVEL_BITS) - 1  # behind every step
 
 CHEAP = "is as quickly made as read"
 
@@ -48,15 +50,29 @@ class Phase(Enum):
     OFF = "off"
 
 
+Path = tuple[int, ...]
+
+
+def packed(path: Path) -> int:
+    """Pack the path to where a sample draws, so that the earliest is the smallest number: a step of
+    `__getitem__`, a part of what that calls (a step of a function, a transform of a Compose), and so
+    on, as far inside as somebody has looked. Of a sample that draws nowhere it is empty."""
+    number = 0
+    for level in range(MAX_LEVELS):
+        number = number << _LEVEL_BITS | (path[level] if level < len(path) else _NOWHERE)
+    return number
+
+
+def unpacked(number: int) -> Path:
+    levels = [number >> _LEVEL_BITS * k & _NOWHERE for k in reversed(range(MAX_LEVELS))]
+    return tuple(levels[: levels.index(_NOWHERE)] if _NOWHERE in levels else levels)
+
+
 class Counts(NamedTuple):
-    """What is known of a place. first_step, first_part: the earliest at which one of the samples
-    drew, NOWHERE if none did; a part is a transform of a Compose, NOWHERE where the step has none, 0
-    before the step.
-    """
+    """What is known of a place. first_draw: the earliest at which one of the samples drew, packed."""
 
     num_learnt: int = 0
-    first_step: int = 0
-    first_part: int = 0
+    first_draw: int = 0
     num_proven: int = 0
     num_differed: int = 0
     num_hits: int = 0
@@ -76,35 +92,42 @@ class Counts(NamedTuple):
     num_of_session: int = 0  # samples that read what another run has not: none is kept for one
 
 
-EMPTY = Counts(first_step=NOWHERE, first_part=NOWHERE)
+EMPTY = Counts(first_draw=packed(()))
 
 
 class Depth(NamedTuple):
-    """How much of a sample is remembered: up to a step, and in it up to a part. NOWHERE: all."""
+    """How much of a sample is remembered: up to a step, in it up to a part, and so on; of an empty
+    path all."""
 
-    step: int
-    part: int
+    path: Path
 
     @property
     def is_whole(self) -> bool:
-        return self.step == NOWHERE
+        return not self.path
 
     def less(self, num_steps: int) -> "Depth | None":
-        """Return the next depth that is less, of a function of so many steps; None at its start."""
-        if self.is_whole:
-            return Depth(num_steps - 1, 0)
-        if 0 < self.part < NOWHERE:
-            return Depth(self.step, self.part - 1)
-        return Depth(self.step - 1, 0) if self.step > 1 else None
+        """Return the next depth that is less, of a `__getitem__` of so many steps: a part less, and
+        out of what is called at its start. None at its own start."""
+        return _before((num_steps - 1,) if self.is_whole else (*self.path[:-1], self.path[-1] - 1))
+
+    @property
+    def first_draw(self) -> int:
+        """The packed path of a draw for which nothing more is remembered than this."""
+        return packed((*self.path, 0)[:MAX_LEVELS])
 
     def __str__(self) -> str:
         if self.is_whole:
             return "whole samples"
-        return (
-            "up to the first random step"
-            if self.part == NOWHERE
-            else "up to the first random transform"
-        )
+        if len(self.path) == 1:
+            return "up to the first random step"
+        return "up to the first random step or transform in what that calls"
+
+
+def _before(path: Path) -> Depth | None:
+    """Return the depth in front of a part: in front of the first one it is that of the whole call."""
+    while path and path[-1] == 0:
+        path = path[:-1]
+    return Depth(path) if path else None
 
 
 def phase_of(known: Counts, why: str) -> tuple[Phase, str]:
@@ -119,7 +142,7 @@ def phase_of(known: Counts, why: str) -> tuple[Phase, str]:
         return Phase.OFF, CHEAP
     if known.num_learnt < NUM_LEARN:
         return Phase.LEARNING, ""
-    if known.first_step == 0 and known.first_part in (0, NOWHERE):
+    if depth_of(known) is None:
         return Phase.OFF, "draws random numbers at its very first step"
     if known.num_made >= NUM_TO_WEIGH and not gains(known):
         return Phase.OFF, CHEAP
@@ -132,7 +155,7 @@ def phase_of(known: Counts, why: str) -> tuple[Phase, str]:
 def of_files(known: Counts) -> Counts:
     """Return the counts of a decoder, for `phase_of`: how many files there are is not known, and so
     not either whether they should have come again."""
-    return known._replace(num_samples=NOWHERE)
+    return known._replace(num_samples=MANY)
 
 
 def are_cheap(known: Counts) -> bool:
@@ -140,10 +163,14 @@ def are_cheap(known: Counts) -> bool:
     return known.num_timed > 0 and known.timed_us / 1e6 / known.num_timed < MIN_GAIN * HIT_S
 
 
-def depth_of(known: Counts) -> Depth:
-    """Return up to where samples draw nothing; of a place that has learnt."""
-    part = known.first_part if known.first_part > 0 else NOWHERE
-    return Depth(known.first_step, part)
+def depth_of(known: Counts) -> Depth | None:
+    """Return up to where samples draw nothing; None if they draw at once."""
+    return depth_of_draw(known.first_draw)
+
+
+def depth_of_draw(first_draw: int) -> Depth | None:
+    path = unpacked(first_draw)
+    return _before(path) if path else Depth(())
 
 
 def _is_in_vain(known: Counts) -> bool:
@@ -238,11 +265,8 @@ def added(counts: Sequence[Counts]) -> Counts:
     if not counts:
         return EMPTY
     sums = Counts(*(sum(column) for column in zip(*counts, strict=True)))
-    drawn = [(each.first_step, each.first_part) for each in counts]
-    step, part = min(drawn)
     return sums._replace(
-        first_step=step,
-        first_part=part,
+        first_draw=min(each.first_draw for each in counts),
         num_samples=max(each.num_samples for each in counts),
         is_proven=max(each.is_proven for each in counts),
         is_noted=max(each.is_noted for each in counts),
@@ -255,8 +279,7 @@ def learnt_again(earlier: Counts) -> Counts:
         num_timed=NUM_TIME,
         timed_us=NUM_TIME * earlier.timed_us // max(earlier.num_timed, 1),
         num_learnt=NUM_LEARN,
-        first_step=earlier.first_step,
-        first_part=earlier.first_part,
+        first_draw=earlier.first_draw,
         num_of_session=earlier.num_of_session,
         is_proven=int(earlier.num_proven >= NUM_PROVE or earlier.is_proven),
         is_noted=1,

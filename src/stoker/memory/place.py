@@ -19,7 +19,7 @@ from typing import Any
 from stoker.clock import now_s, thread_cpu_s, wall_ns
 from stoker.fingerprint.fingerprint import Apart, Unwatchable
 from stoker.memory import phases
-from stoker.memory.cut import AnotherCompose, NotCuttable, Reached, Split
+from stoker.memory.cut import AnotherCallee, NotCuttable, Reached, Split, split_of
 from stoker.memory.phases import Counts, Depth, Phase
 from stoker.memory.prefix import Prefix, with_generators
 from stoker.memory.store import (
@@ -53,6 +53,7 @@ from stoker.memory.watch import (
 _COUNT_BYTES_EVERY = 16  # samples made, of those that are watched: it costs 30 us
 _COMPARED = (0, 1, 4, 15)  # samples under watch, at which all that the dataset reaches is compared
 _COUNT_EVERY = 16  # hits: to note each for all workers to see would cost a tenth of it
+_MAX_OPEN = 8  # samples under watch, of which those do not count that show where to look further
 _REFRESH_EVERY = 64  # samples between two looks at what other workers have found
 _LARGE_NBYTES = 1 << 20  # from here on a value is rather mapped than copied.
 _PIECE_NBYTES = 1 << 18
@@ -112,11 +113,12 @@ class Place:
         self._split = functools.cache(functools.partial(_split_of, dataset))
         self._prefix: Prefix | None = None
         self._depth: Depth | None = None
-        self._look: Look = desk.look  # while it learns
+        self._look: Look = with_generators(desk.look, [])  # while it learns
         self._generators: list[Any] = []
         self._times_s: list[float] = []  # of this worker's first samples
         self._num_watched = 0  # samples, by this worker
         self._watched_s = 0.0
+        self._compared_draw = -1  # first draw that was known when fingerprints were last compared
         self._num_plain = 0  # samples not yet counted that were neither kept nor compared
         self._num_proven = 0  # by all workers
         self._nbytes = 0  # of the last value
@@ -181,6 +183,7 @@ class Place:
             self._leave(why)
         elif phase in (Phase.PROVING, Phase.SERVING) and phases.depth_of(counts) != self._depth:
             depth = phases.depth_of(counts)
+            assert depth is not None  # or the phase were another
             self._prefix = Prefix(
                 self._dataset, depth, self._split(), self._desk.look, phases.look_s(counts)
             )
@@ -217,7 +220,7 @@ class Place:
         if less is None:
             self._leave(why)
             return
-        self._counts = self._counts._replace(first_step=less.step, first_part=less.part)
+        self._counts = self._counts._replace(first_draw=less.first_draw)
         self._count()
         self._refresh()
 
@@ -306,7 +309,7 @@ class Place:
         began_s = now_s()
         try:
             sample = self._prefix.go_on(index, reached, is_hit=True)
-        except AnotherCompose:  # nothing of the second half has run
+        except AnotherCallee:  # nothing of the second half has run
             return self._meet(index)
         self._num_served += 1
         self._served_us += kept.made_us
@@ -317,7 +320,7 @@ class Place:
         return sample
 
     def _meet(self, index: Any) -> Any:
-        """Make a sample to see which Compose its prefix calls; from then on that is in its reach."""
+        """Make a sample to see what its prefix calls; from then on that is in its reach."""
         assert self._prefix is not None
         reached = self._prefix.meet(index)
         self._guarded(self._restate)
@@ -338,7 +341,8 @@ class Place:
         if trace:
             self._leave(trace)
         has_imported = self._desk.watch_readers()  # then a file may have been opened unseen
-        if trace or has_drawn or has_imported or prefix.took_another():
+        took_another = prefix.took_another()  # which may have drawn
+        if trace or has_drawn or has_imported or took_another:
             self._count(num_misses=1)
         else:
             self._guarded(self._settle, key, kept, index, reached, paths, began_ns, made_s)
@@ -368,12 +372,14 @@ class Place:
         counts, _ = self._shelf.counts_of(self._key)
         if not self._num_watched:
             self._whole_state()  # also for the generators that it finds
-        compares = self._num_watched in _COMPARED
+        # Also when the place at which to compare is known better.
+        compares = self._num_watched in _COMPARED or counts.first_draw != self._compared_draw
         profiles = phases.may_profile(counts, self._watched_s)
-        known = Depth(counts.first_step, counts.first_part)
-        state = self._whole_state if compares else None
+        state = None
+        if compares:
+            state, self._compared_draw = self._whole_state, counts.first_draw
         desk = self._desk
-        return Lesson(self._look, desk.opened, state, known, profiles, desk.trusted)
+        return Lesson(self._look, desk.opened, state, counts.first_draw, profiles, desk.trusted)
 
     def _whole_state(self) -> State:
         """Return the state of all that the dataset reaches, but its generators."""
@@ -395,9 +401,10 @@ class Place:
         return sample
 
     def _note(self, finding: Finding) -> None:
-        step, part = min((self._counts.first_step, self._counts.first_part), finding.drew)
-        self._counts = self._counts._replace(first_step=step, first_part=part)
-        self._count(num_learnt=1, num_of_session=int(finding.is_of_session))
+        first_draw = min(self._counts.first_draw, phases.packed(finding.drew))
+        self._counts = self._counts._replace(first_draw=first_draw)
+        is_counted = finding.is_final or self._num_watched > _MAX_OPEN
+        self._count(num_learnt=int(is_counted), num_of_session=int(finding.is_of_session))
         if finding.why:
             self._leave(finding.why)
         self._refresh()
@@ -422,7 +429,7 @@ class Place:
         if not are_same(next(items)):
             return None
         self._desk.serves = True
-        return Reached(next(items), next(items))
+        return _reached(list(items))
 
     def _settle(
         self,
@@ -456,13 +463,13 @@ class Place:
     def _encoded(self, told: Sequence[Identity], reached: Reached) -> list[memoryview]:
         """Raises NotStorable; also if a value that the script may change is not its own."""
         assert self._prefix is not None
-        values = reached.values
+        levels = _levels_of(reached)
         if not self._desk.copies and self._prefix.is_whole:
-            return encode((list(told), reached.way, values), in_rows=True)
-        if not all(is_alone(values, name) for name in values):
+            return encode((list(told), *levels), in_rows=True)
+        if not all(is_alone(values, name) for values in levels[1::3] for name in values):
             raise NotStorable("is held elsewhere too")
         foreign, is_whole = self._prefix.apart.memory, self._prefix.is_whole
-        return encode((list(told), reached.way, values), foreign, in_rows=is_whole)
+        return encode((list(told), *levels), foreign, in_rows=is_whole)
 
     def _wants_more(self) -> bool:
         """Whether one more value is to be kept: there is time to write it, and room for one like
@@ -515,10 +522,28 @@ def are_equal(parts: Sequence[memoryview], held: memoryview) -> bool:
     return at == held.nbytes
 
 
+def _levels_of(reached: Reached | None) -> list[Any]:
+    """List way, values and names of the dataset, of a function, then of what it calls."""
+    levels: list[Any] = []
+    while reached is not None:
+        levels += [reached.way, reached.values, reached.mine]
+        reached = reached.inner
+    return levels
+
+
+def _reached(levels: Sequence[Any]) -> Reached:
+    inner = None
+    for at in range(len(levels) - 3, -1, -3):
+        way, values, mine = levels[at : at + 3]
+        inner = Reached(way, values, mine, inner)
+    assert inner is not None
+    return inner
+
+
 def _split_of(dataset: Any) -> Split | str:
     """Return the dataset's `__getitem__` to be split, or why it cannot be."""
     try:
-        return Split(type(dataset).__getitem__)
+        return split_of(type(dataset).__getitem__)
     except NotCuttable as error:
         return str(error)
 

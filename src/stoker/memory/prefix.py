@@ -1,7 +1,8 @@
 """A sample's first part, up to a depth: runs it, goes on from it, and tells the state that it depends on.
 
 Promise: as long as `state` stays what it is, the prefix is a function of the index; a change of an
-attribute of the dataset itself is seen before the next sample, one further inside at the next look.
+attribute that it reads, of the dataset itself or of what else it calls into, is seen before the next
+sample, one further inside at the next look.
 Owner: the worker's main thread.
 """
 
@@ -13,12 +14,11 @@ from typing import Any
 from stoker.clock import now_s
 from stoker.fingerprint import data
 from stoker.fingerprint.fingerprint import Apart
-from stoker.memory.cut import RETURNED, Halves, Head, NotCuttable, Reached, Split
-from stoker.memory.phases import NOWHERE, Depth
-from stoker.memory.watch import UNKNOWN, Look, reach_of, state_of
+from stoker.memory.cut import RETURNED, Halves, Level, Link, NotCuttable, Reached, Split, cut_at
+from stoker.memory.phases import Depth
+from stoker.memory.watch import NO_STATE, Look, Reach, library_generators, reach_of, state_of
 
 _LOOK_FRAC = 0.01  # of a worker's time, for looks at all that the prefix reaches
-_NUM_SURFACE = 64  # attributes of the dataset that are looked at before each sample
 _OF_OWN_MEMORY = {"resize", "resize_", "resize_as_", "set_", "base", "flags", "owndata"}
 _SIZED = (list, dict, set)
 
@@ -38,19 +38,18 @@ class Prefix:
         self._dataset, self._allowed_s = dataset, allowed_s
         self._global_look = self.look = look
         self._halves: Halves | None = None
-        self._head: Head | None = None
+        self._link: Link | None = None
         if not depth.is_whole:
             if isinstance(split, str):
                 raise NotCuttable(f"draws random numbers, and cannot be split: {split}")
-            if depth.part != NOWHERE:
-                self._head = Head(depth.part)
-            parts = self._head.parts if self._head is not None else None
-            self._halves = split.at(depth.step, parts)
-        self.state = UNKNOWN
+            self._halves, self._link = cut_at(split.function, depth.path)
+        self.state = NO_STATE
         self.apart = Apart()
         self.num_moves = 0
+        self._reach = Reach({}, [])
         self._surface: tuple[list[object], list[int]] = [], []
         self._next_look_s = 0.0
+        self._expect()
         self.restate()
 
     @property
@@ -60,12 +59,13 @@ class Prefix:
     @property
     def may_map(self) -> bool:
         """Whether the second half may be given values in memory that cannot grow."""
-        return self._halves is not None and not self._halves.names_behind & _OF_OWN_MEMORY
+        behind = [level.halves.names_behind for level in self._levels()]
+        return bool(behind) and not set().union(*behind) & _OF_OWN_MEMORY
 
     @property
     def is_met(self) -> bool:
-        """Whether the Compose has been called whose first transforms belong to the prefix."""
-        return self._head is None or self._head.callee is not None
+        """Whether all is known that the prefix calls and of which only a part belongs to it."""
+        return self._link is None or all(link.met is not None for link in self._link.chain())
 
     # -- samples -----------------------------------------------------------------------------------
 
@@ -73,33 +73,44 @@ class Prefix:
         """Raises what the dataset raises."""
         if self._halves is None:
             return Reached(RETURNED, {"": self._dataset[index]})
-        return self._halves.prefix(self._dataset, index)
+        returned = self._halves.front(self._dataset, index)
+        return self._halves.kept(returned, self._given(index), self._dataset)
 
     def go_on(self, index: Any, reached: Reached, is_hit: bool = False) -> Any:
-        """Return the sample. Raises what the dataset raises; of a hit AnotherCompose."""
+        """Return the sample. Raises what the dataset raises; of a hit AnotherCallee."""
         if self._halves is None:
             return reached.values[""]
-        if self._head is not None:
-            self._head.is_hit = is_hit
-        return self._halves.go_on(reached.way, self._dataset, index, reached.values)
+        if self._link is not None:
+            self._link.begin(self._dataset, is_hit)
+        return self._halves.rest(reached, self._given(index), self._dataset, is_hit)()
+
+    def _given(self, index: Any) -> dict[str, Any]:
+        assert self._halves is not None
+        return dict(zip(self._halves.parameters, (self._dataset, index), strict=False))
 
     def meet(self, index: Any) -> Reached:
-        """Run it to see which Compose it calls; the state is known after the next `restate`."""
-        self._forget_head()
+        """Run it to see what it calls; the state is known after the next `restate`."""
+        self.num_moves += self.is_met
+        self._forget()
         return self.run(index)
 
     def took_another(self) -> bool:
-        """Whether the last run called another Compose than the one that is part of the state."""
-        if self._head is None or not self._head.has_changed:
+        """Whether the last run called another function or Compose than is part of the state."""
+        if self._link is None or not any(link.has_changed for link in self._link.chain()):
             return False
-        self._forget_head()
+        self.num_moves += 1
+        self._forget()
         return True
 
-    def _forget_head(self) -> None:
-        """Meet the Compose anew: it is part of the state."""
-        if self._head is not None:
-            self._head.forget()
-            self.state = UNKNOWN
+    def _forget(self) -> None:
+        """Meet anew what is called: it is part of the state."""
+        if self._link is not None:
+            self._link.forget()
+            self.state = NO_STATE
+
+    def _expect(self) -> None:
+        if self._link is not None and self._halves is not None:
+            self._link.expect(self._halves, self._dataset)
 
     # -- state -------------------------------------------------------------------------------------
 
@@ -108,29 +119,39 @@ class Prefix:
 
     def restate(self) -> None:
         """Compute the state anew. Raises Unwatchable."""
-        if self._head is not None and self.state != UNKNOWN and self._has_moved():
+        if self._link is not None and self.state != NO_STATE and self._has_moved():
             self.num_moves += 1
-            self._forget_head()
+            self._forget()
+            self._expect()
         if not self.is_met:
-            return  # the Compose is part of it
+            return  # what is called is part of it
         began_s = now_s()
         apart = Apart()
-        is_first = self.state == UNKNOWN
+        is_first = self.state == NO_STATE
         allowed_s = self._allowed_s if is_first else 4 * self._allowed_s  # noise ends nothing
-        transforms = self._head.transforms if self._head is not None else []
-        state = state_of(reach_of(self._dataset, self._halves, transforms), apart, allowed_s)
-        self.num_moves += self.state not in (UNKNOWN, state)
+        self._reach = reach_of(self._dataset, list(self._levels()), self._transforms()[0])
+        state = state_of(self._reach.values, apart, allowed_s)
+        self.num_moves += self.state not in (NO_STATE, state)
         self.state, self.apart = state, apart
         self.look = with_generators(self._global_look, apart.generators)
         self._surface = self._surface_now()
         self._next_look_s = now_s() + (now_s() - began_s) / _LOOK_FRAC
 
+    def _levels(self) -> list[Level]:
+        if self._halves is None:
+            return []
+        inner = [] if self._link is None else self._link.levels()
+        return [Level(self._halves, self._dataset), *inner]
+
+    def _transforms(self) -> tuple[list[Any], list[Any]]:
+        return ([], []) if self._link is None else self._link.transforms()
+
     def _surface_now(self) -> tuple[list[object], list[int]]:
-        """Return what tells at a glance that the dataset has changed: its attributes themselves, the
-        first transforms, and how many items those have that have any."""
-        values = list(getattr(self._dataset, "__dict__", {}).values())[:_NUM_SURFACE]
+        """Return what tells at a glance that something has changed: the attributes that the prefix
+        reads, the first transforms, and how many items those have that have any."""
+        values: list[Any] = self._reach.surface_now()
         lengths = [len(each) for each in values if type(each) in _SIZED]
-        return (values if self._head is None else values + self._head.now()), lengths
+        return values + self._transforms()[1], lengths
 
     def _has_moved(self) -> bool:
         values, lengths = self._surface
@@ -141,7 +162,7 @@ class Prefix:
 def with_generators(first: Look, generators: Sequence[Any]) -> Look:
     """Return a look at the global generators and at others, of these at their whole states: pickled,
     for what an array prints is the script's to set."""
-    if not generators:
+    kept = (*generators, *library_generators())
+    if not kept:
         return first
-    kept = tuple(generators)
     return lambda: (first(), pickle.dumps(list(map(data.state_of, kept))))

@@ -33,7 +33,7 @@ def _place(name: str, why: str, counts: Counts) -> RememberedPlace:
     return RememberedPlace(
         place=name,
         phase=phase.value,
-        depth=DECODED if is_decoder else str(depth_of(counts)),
+        depth=DECODED if is_decoder else str(depth_of(counts) or "nothing"),
         why=why,
         num_samples=counts.num_samples,
         num_hits=counts.num_hits,

@@ -141,7 +141,32 @@ class Raises(Base):
         return y
 
 
+class MoreArguments(Base):
+    def __getitem__(self, i, j=2, *more, k=3, **others):
+        x = load(i) + j
+        return x, noisy(k), more, others
+
+
 FORMS = [each for each in Base.__subclasses__()]
+
+
+class LooksUpFirst(Base):
+    """Each name is looked up before what stands to its right is called."""
+
+    count = 0
+
+    def bump(self, i):
+        self.count += load(i)
+        self.transform = load
+        return self.count
+
+    @property
+    def noise(self):
+        return random.random()
+
+    def __getitem__(self, i):
+        x = i + (i := 5)
+        return x, self.noise, self.transform(self.count + self.bump(i)), [self.count, noisy(i)], i
 
 
 class Generator(Base):
@@ -154,9 +179,10 @@ class SeesItsFrame(Base):
         return sorted(locals())
 
 
-class MoreArguments(Base):
-    def __getitem__(self, i, j=0):
-        return i + j
+class MangledName(Base):
+    def __getitem__(self, i):
+        __x = load(i)
+        return noisy(__x)
 
 
 class Decorated(Base):
@@ -174,6 +200,6 @@ class DefinesAFunction(Base):
 
 
 LEFT = {
-    Generator: "yield", SeesItsFrame: "locals", MoreArguments: "more than an index",
+    Generator: "yield", SeesItsFrame: "locals", MangledName: "depends on its class",
     Decorated: "rewritten|source|decorator|not", DefinesAFunction: "defines",
 }  # fmt: skip

@@ -23,18 +23,18 @@ def outcome(call):
     return value, random.random()
 
 
-def in_halves(halves, dataset, index):
-    reached = halves.prefix(dataset, index)
-    return halves.go_on(reached.way, dataset, index, dict(reached.values))
+def in_halves(halves, dataset, index, is_hit):
+    given = dict(zip(halves.parameters, (dataset, index), strict=False))
+    reached = halves.kept(halves.front(dataset, index), given, dataset)
+    reached = reached._replace(values=dict(reached.values))
+    return halves.rest(reached, given, dataset, is_hit)()
 
 
 def stepped(split, dataset, index):
-    steps = split.stepper(lambda callee: callee)(dataset, index)
-    try:
-        while True:
-            next(steps)
-    except StopIteration as done:
-        return done.value
+    steps = []
+    value = split.watched(steps.append, lambda step, callee: callee)(dataset, index)
+    assert steps == sorted(steps)
+    return value
 
 
 @pytest.mark.parametrize("kind", functions.FORMS, ids=lambda kind: kind.__name__)
@@ -47,8 +47,20 @@ def test_both_halves_give_what_the_function_gives_at_every_step(kind):
         assert outcome(lambda: stepped(split, dataset, index)) == expected  # noqa: B023
         for step in range(split.num_steps):
             halves = split.at(step)
-            found = outcome(lambda: in_halves(halves, dataset, index))  # noqa: B023
-            assert found == expected, f"step {step}"
+            for is_hit in (False, True):
+                found = outcome(lambda: in_halves(halves, dataset, index, is_hit))  # noqa: B023
+                assert found == expected, f"step {step}"
+
+
+@pytest.mark.parametrize("index", [0, 3])
+def test_nothing_is_looked_up_later_than_it_would_be(index):
+    kind = functions.LooksUpFirst
+    split = Split(kind.__getitem__)
+    expected = outcome(lambda: kind()[index])
+    assert outcome(lambda: stepped(split, kind(), index)) == expected
+    for step in range(split.num_steps):
+        found = outcome(lambda: in_halves(split.at(step), kind(), index, is_hit=False))  # noqa: B023
+        assert found == expected, f"step {step}"
 
 
 def test_a_step_is_known_by_its_line():
@@ -65,7 +77,9 @@ def test_a_step_that_does_not_exist_is_refused():
 def test_only_what_is_read_later_is_live():
     halves = Split(functions.OneLine.__getitem__).at(2)
     assert halves.live == [["@1", "i", "self"]]
-    assert halves.prefix(functions.OneLine(), 2).values == {"@1": 8}  # dataset and index are given
+    dataset = functions.OneLine()
+    reached = halves.kept(halves.front(dataset, 2), {"i": 2}, dataset)
+    assert (reached.values, reached.mine) == ({"@1": 8}, ("self",))
 
 
 @pytest.mark.parametrize("kind", functions.LEFT, ids=lambda kind: kind.__name__)

@@ -6,7 +6,6 @@ from stoker.memory import phases
 from stoker.memory.phases import (
     EMPTY,
     FREE_S,
-    NOWHERE,
     NUM_LEARN,
     NUM_PROVE,
     NUM_TIME,
@@ -19,15 +18,16 @@ from stoker.memory.phases import (
     look_s,
     may_write,
     must_check,
+    packed,
     phase_of,
+    unpacked,
 )
 
 LEARNT = Counts(
     num_timed=NUM_TIME,
     timed_us=NUM_TIME * 3000,
     num_learnt=NUM_LEARN,
-    first_step=3,
-    first_part=NOWHERE,
+    first_draw=packed((3,)),
 )
 
 
@@ -43,8 +43,8 @@ def test_a_place_is_timed_learns_proves_and_serves():
     ("changed", "why"),
     [
         ({"num_differed": 1, "num_proven": 99}, "differed"),
-        ({"first_step": 0}, "very first step"),
-        ({"first_step": 0, "first_part": 0}, "very first step"),
+        ({"first_draw": packed((0,))}, "very first step"),
+        ({"first_draw": packed((0, 0, 0))}, "very first step"),
         ({"timed_us": NUM_TIME * 30}, "as quickly made"),
         ({"num_samples": 100, "num_stored": 300, "num_hits": 5}, "from epoch to epoch"),
         ({"num_made": NUM_TO_WEIGH, "made_us": NUM_TO_WEIGH * 10}, "as quickly made"),
@@ -68,16 +68,39 @@ def test_a_value_that_is_dear_to_make_is_kept():
 
 
 @pytest.mark.parametrize(
-    ("step", "part", "depth"),
+    ("drew", "path"),
     [
-        (NOWHERE, NOWHERE, Depth(NOWHERE, NOWHERE)),
-        (3, NOWHERE, Depth(3, NOWHERE)),
-        (3, 0, Depth(3, NOWHERE)),
-        (3, 2, Depth(3, 2)),
+        ((), ()),
+        ((3,), (3,)),
+        ((3, 0), (3,)),
+        ((3, 2), (3, 2)),
+        ((3, 2, 0, 0), (3, 2)),
+        ((0, 0, 1), (0, 0, 1)),
+        ((4000, 1, 2, 3, 4), (4000, 1, 2, 3, 4)),
     ],
 )
-def test_a_sample_is_remembered_up_to_its_first_draw(step, part, depth):
-    assert depth_of(LEARNT._replace(first_step=step, first_part=part)) == depth
+def test_a_sample_is_remembered_up_to_its_first_draw(drew, path):
+    assert unpacked(packed(drew)) == drew
+    assert depth_of(LEARNT._replace(first_draw=packed(drew))) == Depth(path)
+
+
+def test_the_earliest_draw_is_the_smallest_number():
+    paths = [(0,), (1, 0), (1, 1, 7), (1, 2), (1,), (2, 3, 1, 4, 1), (2, 3), ()]
+    paths[0] = (0, 5)
+    assert sorted(map(packed, paths)) == list(map(packed, paths))
+
+
+def test_depths_that_are_less_end_at_the_functions_start():
+    depth, seen = Depth(()), []
+    while (depth := depth.less(3)) is not None:
+        seen.append(depth.path)
+        assert depth_of(LEARNT._replace(first_draw=depth.first_draw)) == depth
+    assert seen == [(2,), (1,)]
+    depth, seen = Depth((1, 2, 2)), []
+    while (depth := depth.less(3)) is not None:
+        seen.append(depth.path)
+        assert packed((*depth.path, 1)) > depth.first_draw
+    assert seen == [(1, 2, 1), (1, 2), (1, 1), (1,)]
 
 
 def test_audits_grow_rarer():

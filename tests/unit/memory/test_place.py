@@ -1,13 +1,16 @@
 """A place in one process: what it serves is what the dataset makes, whatever others find meanwhile."""
 
+import gc
 import random
+import time
 
 import pytest
 from torch.utils.data import default_collate
 
-from stoker.memory.phases import EMPTY, Phase
+from stoker.memory.phases import EMPTY, Phase, packed
 from stoker.memory.stand_in import Memory
 from stoker.memory.store import Seat, ShelfAccess, make_shelf
+from stoker.memory.watch import Evidence
 from tests.equality import impure
 
 
@@ -27,11 +30,20 @@ def seeded(call, index):
 
 
 @pytest.fixture
-def served(shelf, tmp_path):
+def no_gc_callbacks():
+    """Hypothesis reads the clock whenever garbage is collected, also in a sample under watch."""
+    held, gc.callbacks[:] = gc.callbacks[:], []
+    yield
+    gc.callbacks[:] = held
+
+
+@pytest.fixture
+def served(shelf, tmp_path, no_gc_callbacks):
     """A dataset whose place serves, and which has been seen to equal it."""
     dataset = impure.OneLine(tmp_path)
     place = place_in(shelf, dataset)
     while place._phase is not Phase.SERVING:
+        assert place._phase is not Phase.OFF or not place._row.why, place._row.why
         for index in range(impure.NUM):
             assert seeded(place.get, index) == seeded(dataset.__getitem__, index)
     return dataset, place
@@ -40,7 +52,7 @@ def served(shelf, tmp_path):
 def test_a_depth_that_another_worker_changes_between_two_samples_changes_none(shelf, served):
     dataset, place = served
     other = Seat(shelf, 1).row_of(place._key, "")
-    other.write(EMPTY._replace(first_step=place._depth.step - 1, first_part=0))
+    other.write(EMPTY._replace(first_draw=packed((place._depth.path[0] - 1, 0))))
     before = place._depth
     for index in list(range(impure.NUM)) * 5:
         assert seeded(place.get, index) == seeded(dataset.__getitem__, index)
@@ -67,3 +79,26 @@ def test_what_can_no_longer_be_watched_is_told_by_the_next_worker(shelf, served,
         assert seeded(again.get, 1) == seeded(dataset.__getitem__, 1)
     assert again._phase is Phase.OFF
     assert "cannot be looked into" in shelf.counts_of(place._key)[1]
+
+
+def test_a_collection_of_garbage_in_a_sample_is_not_the_samples():
+    def look_at_clock(phase, info):
+        looks.append(time.perf_counter())
+
+    looks = []
+    gc.callbacks.append(look_at_clock)
+    heard = []
+    evidence = Evidence(heard.append)
+    thresholds, seen = gc.get_threshold(), len(looks)
+    gc.set_threshold(1)
+    evidence.begin()
+    garbage = [[] for _ in range(5000)]
+    evidence.end()
+    gc.set_threshold(*thresholds)
+    gc.callbacks.remove(look_at_clock)
+    assert garbage and len(looks) > seen
+    assert heard == []
+    evidence.begin()
+    time.perf_counter()
+    evidence.end()
+    assert heard == ["calls time.perf_counter"]

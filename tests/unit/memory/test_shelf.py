@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from stoker.memory.phases import EMPTY, NOWHERE
+from stoker.memory.phases import EMPTY, packed
 from stoker.memory.store import Seat, encode, make_shelf
 from stoker.memory.store.index import SLOT_NBYTES, Entry, Index
 from stoker.memory.store.rows import MAX_PLACES
@@ -92,11 +92,11 @@ def test_seats_are_taken_once(shelf):
 def test_rows_of_a_place_are_added_up(shelf):
     for number in (0, 1):
         row = Seat(shelf, number).row_of(KEY, "place.py:3 Photos")
-        row.write(EMPTY._replace(num_hits=5 + number, first_step=7 - number))
+        row.write(EMPTY._replace(num_hits=5 + number, first_draw=packed((7 - number,))))
     assert Seat(shelf, 0).row_of(KEY, "again").read().num_hits == 5
     name, why, counts = shelf.places()[KEY]
     assert (name, why, counts.num_hits) == ("place.py:3 Photos", "", 11)
-    assert (counts.first_step, counts.first_part) == (6, NOWHERE)
+    assert counts.first_draw == packed((6,))
     Seat(shelf, 1).row_of(KEY, "").say_why("prints")
     assert shelf.counts_of(KEY)[1] == "prints"
 

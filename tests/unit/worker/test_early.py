@@ -364,6 +364,7 @@ def remembered(kind, early, monkeypatch, wrapped=lambda whole: whole):
     assert ours is early
     (place,) = memory._places
     while place._phase is not Phase.SERVING:
+        assert place._phase is not Phase.OFF or not place._row.why, place._row.why
         assert outcome(ours) == outcome(both[1])
         for start in range(5, 20, 5):
             assert outcome(ours, range(start, start + 5)) == outcome(

@@ -1,11 +1,14 @@
-"""Splits a function at one of its steps, on its source's syntax tree."""
+"""Splits a function at one of its steps, on its source's syntax tree, and inside what that calls."""
 
+from stoker.memory.cut.callee import UNKNOWN, computes_attributes, of_class, target_of
 from stoker.memory.cut.compose import length_of, watched
-from stoker.memory.cut.halves import FRONT, RETURNED, Halves, NotCuttable, Parts, Reached, Split
-from stoker.memory.cut.head import AnotherCompose, Head
+from stoker.memory.cut.halves import RETURNED, Halves, NotCuttable, Reached, Split
+from stoker.memory.cut.link import AnotherCallee, Level, Link, cut_at, split_of
+from stoker.memory.cut.live import is_length_of, is_passed_on, is_super
 
 __all__ = [
-    "FRONT", "RETURNED", "AnotherCompose", "Halves", "Head", "NotCuttable", "Parts", "Reached", "Split",
-    "length_of",
+    "RETURNED", "UNKNOWN", "AnotherCallee", "Halves", "Level", "Link", "NotCuttable", "Reached",
+    "Split", "computes_attributes", "cut_at", "is_length_of", "is_passed_on", "is_super",
+    "length_of", "of_class", "split_of", "target_of",
     "watched",
 ]  # fmt: skip

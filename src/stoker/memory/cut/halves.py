@@ -2,23 +2,39 @@
 
 A step is an expression that is evaluated at the top level of the function or in the branches of its
 `if`s (hoist.py), or a whole statement of another kind: a loop, `with` and `try` are one step each.
+Inside a step the cut goes on in what the step calls (link.py).
 
-    prefix(self, index) -> Reached(way, values)     way: by which the function goes on
-    go_on(way, self, index, values) -> what the function would have returned
+    front(*arguments) -> Stopped, or what the function returns
+    kept(...) -> Reached(way, values)           way: by which the function goes on
+    rest(reached, ...)() -> what the function would have returned
 
-Promise: prefix followed by `go_on` with the same values does what the function does, and tracebacks
-show the function's file, name and lines.
+Promise: one after the other they do what the function does, and tracebacks show the function's file,
+name and lines, and nothing of ours between it and what it calls.
 """
 
 import ast
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from stoker.memory.cut.hoist import hoisted, rebuilt, replaced_first, steps_of
+from stoker.memory.cut.hoist import hoisted, rebuilt, steps_of
+from stoker.memory.cut.live import bound_in, is_passed_on, parameters_of, read_by
+from stoker.memory.cut.rewrite import (
+    BACK,
+    FRONT,
+    VALUE,
+    WithoutCallee,
+    copied,
+    drop_unread,
+    function_like,
+    looked_up_in,
+    named,
+    parted,
+)
 from stoker.memory.cut.source import NotCuttable, compiled, definition_of
+from stoker.memory.cut.stepped import CALL, LOOK, Stepped
 
-__all__ = ["Halves", "NotCuttable", "Parts", "Reached", "Split"]
+__all__ = ["RETURNED", "Halves", "Inner", "NotCuttable", "Reached", "Split", "Stopped"]
 
 # Functions that see the frame that calls them: by name, and as attributes of these modules.
 _SEE_FRAMES = {
@@ -26,16 +42,41 @@ _SEE_FRAMES = {
     "getrefcount",
 }  # fmt: skip
 _FRAME_MODULES = {"sys", "inspect", "traceback", "gc", "builtins"}
-_LOCALS, _REACHED, _WATCHED = "@locals", "@reached", "@watched"
-FRONT, _BACK, _VALUE = "@front", "@back", "@value"
-RETURNED = -1  # the way of a prefix that has returned: its value is the sample
+_LOCALS, _STOPPED = "@locals", "@stopped"
+RETURNED = -1  # the way of a prefix that has returned: its value is what the function returns
+_MAX_STEPS = 4000
+
+
+class Stopped(NamedTuple):
+    """Where a prefix stopped, with all its local names."""
+
+    way: int
+    names: dict[str, Any]
 
 
 class Reached(NamedTuple):
-    """Where a prefix stopped. way: an index of `Halves`; values: of the names that are live."""
+    """Where a prefix stopped. way: an index of the function's ways, or RETURNED; values: of the names
+    that are live; mine: those of them that are the dataset; inner: where what it called stopped;
+    looked_up: what was looked up to the left of the cut, which is not kept: a hit looks it up."""
 
     way: int
     values: dict[str, Any]
+    mine: tuple[str, ...] = ()
+    inner: "Reached | None" = None
+    looked_up: dict[str, Any] = {}  # noqa: RUF012  # of a NamedTuple, and not written to
+
+
+class Inner(Protocol):
+    """What a step calls, cut in two."""
+
+    def front(self, callee: Any) -> Any:
+        """Return what is called in place of the callee: its first half, or all of it."""
+
+    def kept(self, returned: Any, dataset: Any) -> Reached:
+        """Take in what that has returned."""
+
+    def back(self, callee: Any, reached: Reached) -> Callable[[], Any]:
+        """Return the second half. callee: of a hit; of others it is the one of the first half."""
 
 
 class Split:
@@ -43,66 +84,60 @@ class Split:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        self._node = definition_of(function)
-        self._parameters = _parameters_of(self._node)
-        _check(self._node)
-        numbered = list(_numbered(self._node.body, 0))
+        self.definition = definition_of(function)
+        _check(self.definition)
+        numbered = list(_numbered(self.definition.body, 0))
         self.num_steps = len(numbered)
         self.lines = [node.lineno for _, node in numbered]  # of each step
+        if self.num_steps > _MAX_STEPS:
+            raise NotCuttable("it has too many steps")
 
-    def stepper(self, watched: Callable[[Any], Any]) -> Callable[..., Any]:
-        """Return a generator function that yields the number of each step before it runs, and
-        returns what the function returns. watched: called with each function that a step calls."""
-        body = _Stepped(watched_name=_WATCHED).block(self._node.body)
-        node = _function_like(self._node, body or [ast.Pass()], self._parameters)
-        return compiled(self.function, node, {_WATCHED: watched})
+    def watched(
+        self, look: Callable[[int], object], call: Callable[[int, Any], Any]
+    ) -> Callable[..., Any]:
+        """Return a function that does the same, and calls `look` with the number of each step before
+        it runs. call: given a step and what it calls, returns what is called in its place."""
+        body = Stepped().block(self.definition.body)
+        node = rebuilt(self.definition, {"body": body or [ast.Pass()]})
+        return compiled(self.function, node, {LOOK: look, CALL: call})
 
-    def at(self, step: int, parts: "Parts | None" = None) -> "Halves":
-        """Split before a step; parts: inside it, where it calls something that has parts."""
-        return Halves(self.function, self._node, self._parameters, step, parts)
-
-
-class Parts(NamedTuple):
-    """The two parts of what a step calls with one value: each takes the callee and returns what is
-    called in its place."""
-
-    front: Callable[[Any], Any]
-    back: Callable[[Any], Any]
+    def at(self, step: int, inner: Inner | None = None) -> "Halves":
+        """Split before a step; inner: in what it calls."""
+        return Halves(self.function, self.definition, step, inner)
 
 
 class Halves:
-    """The two halves of a function."""
+    """The two halves of a function.
+
+    front: the first, to be called as the function is; callee: the expression of what is called by
+    the step that is cut inside; prefix_node, prefix_code: the first half to be looked into, without
+    what is ours and without the callee.
+    """
 
     def __init__(
-        self,
-        function: Any,
-        node: ast.FunctionDef,
-        parameters: list[str],
-        step: int,
-        parts: Parts | None,
+        self, function: Any, node: ast.FunctionDef, step: int, inner: Inner | None
     ) -> None:
-        self._function, self._node, self._parameters = function, node, parameters
-        self._parts: dict[str, object] = (
-            {} if parts is None else {FRONT: parts.front, _BACK: parts.back}
-        )
+        self.function, self.definition, self._inner = function, node, inner
+        self.parameters = parameters_of(node)
+        self.first = self.parameters[0] if node.args.posonlyargs or node.args.args else None
+        self.callee: ast.expr | None = None
         self._ways: list[list[ast.stmt]] = []  # what is left to run, by way
+        self._way_inside = -1  # by which the callee's second half goes on
+        self._looked_up: dict[str, ast.expr] = {}  # to the left of the cut, by the name it went to
+        self._parts: dict[str, object] = {}
+        if inner is not None:
+            self._parts = {FRONT: inner.front, BACK: inner.back}
+        self._names = bound_in(node)
         body, has_cut = self._prefix(node.body, [], step, 0)
         if not has_cut:
             raise NotCuttable(f"it has no step {step}")
-        prefix = _function_like(node, body, parameters)
-        self.prefix_node = prefix
-        names = {_LOCALS: locals, _REACHED: Reached, **self._parts}
-        self._call = compiled(function, prefix, names)
-        # To be looked into: without what is ours in it.
-        self.prefix_code = compiled(function, prefix, dict.fromkeys(names))
-        self._names = _bound_names(node) | set(parameters)
-        self.live = [
-            sorted(
-                {name for name in _read(rest, set()) if name in self._names or name[0] == "@"}
-                - {_BACK}
-            )
-            for rest in self._ways
-        ]
+        names: dict[str, object] = {_LOCALS: locals, _STOPPED: Stopped, **self._parts}
+        self.front = compiled(function, rebuilt(node, {"body": body}), names)
+        bare = rebuilt(node, {"body": [WithoutCallee().visit(each) for each in copied(body)]})
+        drop_unread(bare, self._looked_up)
+        self.prefix_node = bare
+        self.prefix_code = compiled(function, bare, dict.fromkeys(names))
+        self.live = [self._live_in(rest) for rest in self._ways]
 
     @functools.cached_property
     def names_behind(self) -> set[str]:
@@ -110,38 +145,62 @@ class Halves:
         nodes = (node for rest in self._ways for each in rest for node in ast.walk(each))
         return {node.attr for node in nodes if isinstance(node, ast.Attribute)}
 
-    def prefix(self, dataset: Any, index: Any) -> Reached:
-        """Run the first half. Raises what the function raises."""
-        reached = self._call(dataset, index)
-        if type(reached) is not Reached:
-            return Reached(RETURNED, {"": reached})
-        found, given = reached.values, dict(zip(self._parameters, (dataset, index), strict=True))
-        values = {
-            name: found[name]
-            for name in self.live[reached.way]
-            if name in found and found[name] is not given.get(name, found)
-        }
-        return Reached(reached.way, values)
+    def _live_in(self, rest: list[ast.stmt]) -> list[str]:
+        read = read_by(named(rest, self._looked_up), set())
+        if self.first is not None and "__class__" in self.function.__code__.co_freevars:
+            read.add(self.first)  # super() takes it
+        return sorted({each for each in read if each in self._names or each[0] == "@"} - {BACK})
 
-    def go_on(self, way: int, dataset: Any, index: Any, values: dict[str, Any]) -> Any:
-        """Run the second half. Returns and raises what the function does."""
+    def kept(self, returned: Any, given: dict[str, Any], dataset: Any) -> Reached:
+        """Take in what `front` has returned. given: values of parameters that need not be kept."""
+        if type(returned) is not Stopped:
+            return Reached(RETURNED, {"": returned})
+        way, found = returned
+        live = [name for name in self.live[way] if name in found and name != VALUE]
+        live = [name for name in live if found[name] is not given.get(name, found)]
+        values = {name: found[name] for name in live if found[name] is not dataset}
+        mine = tuple(name for name in live if found[name] is dataset)
+        inner = None
+        if way == self._way_inside and self._inner is not None:
+            inner = self._inner.kept(found[VALUE], dataset)
+        looked_up = {name: found[name] for name in self._looked_up if name in found}
+        return Reached(way, values, mine, inner, looked_up)
+
+    def rest(
+        self, reached: Reached, given: dict[str, Any], dataset: Any, is_hit: bool
+    ) -> Callable[[], Any]:
+        """Return the second half, to be called without arguments. is_hit: the first has not run."""
+        way, values, mine, inner, looked_up = reached
         if way == RETURNED:
-            return values[""]
-        first, second = self._parameters
-        names = tuple(name for name in values if name != first and name != second)
-        rest = self._rest(way, names)
-        more = [values[name] for name in names]
-        return rest(values.get(first, dataset), values.get(second, index), *more)
+            return functools.partial(_same, values[""])
+        known = given | values | dict.fromkeys(mine, dataset)
+        if not is_hit:
+            known |= looked_up
+        if inner is not None:
+            known[VALUE] = inner
+        names = tuple(sorted(known.keys() & self._wanted(way), key=lambda each: each != self.first))
+        rest = self._rest(way, names, is_hit)
+        return functools.partial(rest, *[known[name] for name in names])
 
     @functools.lru_cache(maxsize=16)  # noqa: B019  # as many as the function has ways
-    def _rest(self, way: int, names: tuple[str, ...]) -> Callable[..., Any]:
+    def _wanted(self, way: int) -> frozenset[str]:
+        first = {self.first} if self.first else set()
+        return frozenset(self.live[way]) | first | self._looked_up.keys()
+
+    @functools.lru_cache(maxsize=32)  # noqa: B019
+    def _rest(self, way: int, names: tuple[str, ...], is_hit: bool) -> Callable[..., Any]:
         """Compile the second half for values of these names; others that it reads are unbound."""
-        given = [*self._parameters, *names]
-        unbound = [name for name in self.live[way] if name not in given]
-        body = self._ways[way] or [ast.copy_location(ast.Pass(), self._node)]
-        return compiled(
-            self._function, _function_like(self._node, body, given, unbound), self._parts
+        unbound = [name for name in self.live[way] if name not in names]
+        body = self._ways[way] or [ast.copy_location(ast.Pass(), self.definition)]
+        if is_hit:
+            body = named(body, self._looked_up)
+        if way == self._way_inside and not is_hit:
+            body = [WithoutCallee().visit(each) for each in copied(body)]
+        made = compiled(
+            self.function, function_like(self.definition, body, names, unbound), self._parts
         )
+        made.__defaults__ = made.__kwdefaults__ = None
+        return made
 
     def _prefix(
         self, block: list[ast.stmt], after: list[ast.stmt], step: int, number: int
@@ -155,16 +214,21 @@ class Halves:
             rest = [*block[k + 1 :], *after]
             num = len(steps_of(statement)) + 1
             if step < number + num:
-                taken, left = hoisted(statement, step - number, number)
+                taken, left = hoisted(statement, step - number, number, self._names)
+                self._looked_up = looked_up_in(taken)
                 if self._parts:
-                    front, left = _parted(left)
+                    self.callee, front, left = parted(left)
+                    if isinstance(self.callee, ast.Name):
+                        self.callee = self._looked_up.get(self.callee.id, self.callee)
                     taken.append(front)
+                    self._way_inside = len(self._ways)
                 return [*done, *taken, self._stop([left, *rest], statement)], True
             number += num
             if isinstance(statement, ast.If):
                 inside, number = self._branches(statement, rest, step, number)
                 if inside is not None:
                     return [*done, inside, self._stop(rest, statement)], True
+                statement = self._held_back(statement)
             done.append(statement)
         return done, False
 
@@ -181,80 +245,33 @@ class Halves:
             number += num
         return None, number
 
+    def _held_back(self, statement: ast.If) -> ast.If:
+        """Stop at branches that end the function and pass on all that it is bound to, as
+        `if isinstance(i, slice): return Subset(self, i)`: in the prefix that would be its reach."""
+        changed: dict[str, Any] = {}
+        for name in ("body", "orelse"):
+            branch = getattr(statement, name)
+            if len(branch) == 1 and isinstance(branch[0], ast.If):
+                changed[name] = [self._held_back(branch[0])]
+            elif self._ends_and_passes_on(branch):
+                changed[name] = [self._stop(branch, branch[0])]
+        return rebuilt(statement, changed) if changed else statement
+
+    def _ends_and_passes_on(self, branch: list[ast.stmt]) -> bool:
+        if self.first is None or not branch or not isinstance(branch[-1], (ast.Return, ast.Raise)):
+            return False
+        return is_passed_on(self.first, branch)
+
     def _stop(self, rest: list[ast.stmt], near: ast.stmt) -> ast.stmt:
         """Return the statement that ends the prefix; the function goes on with `rest`."""
         self._ways.append(rest)
-        text = f"return reached({len(self._ways) - 1}, held())"
+        text = f"return stopped({len(self._ways) - 1}, held())"
         statement = ast.parse(text).body[0]
         for node in ast.walk(statement):
             ast.copy_location(node, near)
             if isinstance(node, ast.Name):
-                node.id = _REACHED if node.id == "reached" else _LOCALS
+                node.id = _STOPPED if node.id == "stopped" else _LOCALS
         return statement
-
-
-def _parted(statement: ast.stmt) -> tuple[ast.stmt, ast.stmt]:
-    """Part the call that is the statement's first step: an assignment of what the callee's front
-    returns, and the statement with the callee's back in its place. Raises NotCuttable."""
-    steps = steps_of(statement)
-    call = steps[0] if steps else None
-    if not isinstance(call, ast.Call) or len(call.args) != 1 or call.keywords:
-        raise NotCuttable("its step is no call with one value")
-    if isinstance(call.args[0], ast.Starred):
-        raise NotCuttable("its step is a call with a starred value")
-
-    def in_part(name: str, argument: ast.expr) -> ast.Call:
-        part = ast.Call(ast.Name(name, ast.Load()), [call.func], [])
-        for node in (part, part.func):
-            ast.copy_location(node, call.func)
-        return ast.copy_location(ast.Call(part, [argument], []), call)
-
-    target, value = ast.Name(_VALUE, ast.Store()), ast.Name(_VALUE, ast.Load())
-    for node in (target, value):
-        ast.copy_location(node, call.args[0])
-    front = ast.copy_location(ast.Assign([target], in_part(FRONT, call.args[0])), call)
-    return front, replaced_first(statement, in_part(_BACK, value))
-
-
-class _Stepped:
-    """Rebuilds statements so that the function yields before each step."""
-
-    def __init__(self, watched_name: str) -> None:
-        self._number = 0
-        self._watched = watched_name
-
-    def block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
-        found: list[ast.stmt] = []
-        for statement in statements:
-            taken, left = hoisted(statement, len(steps_of(statement)), self._number)
-            for each in taken:
-                found += [self._yield(each), self._with_watch(each)]
-            found.append(self._yield(statement))
-            if isinstance(left, ast.If):
-                body, orelse = self.block(left.body), self.block(left.orelse)
-                left = rebuilt(left, {"body": body, "orelse": orelse})
-            found.append(left)
-        return found
-
-    def _yield(self, near: ast.stmt) -> ast.stmt:
-        number = ast.Constant(self._number)
-        self._number += 1
-        made = ast.Expr(ast.Yield(number))
-        for node in (made, made.value, number):
-            ast.copy_location(node, near)
-        return made
-
-    def _with_watch(self, assignment: ast.stmt) -> ast.stmt:
-        assert isinstance(assignment, ast.Assign)
-        call = assignment.value
-        if not isinstance(call, ast.Call):
-            return assignment
-        name = ast.Name(self._watched, ast.Load())
-        watch = ast.Call(name, [call.func], [])
-        for node in (name, watch):
-            ast.copy_location(node, call.func)
-        made = ast.copy_location(ast.Call(watch, call.args, call.keywords), call)
-        return ast.copy_location(ast.Assign(assignment.targets, made), assignment)
 
 
 def _numbered(block: list[ast.stmt], first: int) -> Iterator[tuple[int, ast.expr | ast.stmt]]:
@@ -271,14 +288,6 @@ def _numbered(block: list[ast.stmt], first: int) -> Iterator[tuple[int, ast.expr
                 number += len(inside)
 
 
-def _parameters_of(node: ast.FunctionDef) -> list[str]:
-    given = node.args
-    names = [each.arg for each in (*given.posonlyargs, *given.args)]
-    if len(names) != 2 or given.vararg or given.kwarg or given.kwonlyargs:
-        raise NotCuttable("it takes more than an index")
-    return names
-
-
 def _check(node: ast.FunctionDef) -> None:
     """Raise NotCuttable for what a split would change."""
     for inner in ast.walk(node):
@@ -288,61 +297,10 @@ def _check(node: ast.FunctionDef) -> None:
             raise NotCuttable("it defines a function or class")
         if isinstance(inner, ast.Name) and inner.id in _SEE_FRAMES | _FRAME_MODULES:
             raise NotCuttable(f"it uses {inner.id}, which may see its frame")
+        name = inner.id if isinstance(inner, ast.Name) else getattr(inner, "arg", None)
+        if name is not None and name.startswith("__") and not name.endswith("__"):
+            raise NotCuttable(f"it has {name}, whose name depends on its class")
 
 
-def _function_like(
-    node: ast.FunctionDef, body: list[ast.stmt], names: list[str], unbound: list[str] | None = None
-) -> ast.FunctionDef:
-    """Return a definition with the same name and place. unbound: local names without a value."""
-    if unbound:
-        nothing = ast.parse("if 0: " + "; ".join(f"x{n} = 0" for n in range(len(unbound)))).body[0]
-        targets = [each for each in ast.walk(nothing) if isinstance(each, ast.Name)]
-        for target, name in zip(targets, unbound, strict=True):
-            target.id = name
-        for each in ast.walk(nothing):
-            ast.copy_location(each, body[0])
-        body = [nothing, *body]
-    arguments = ast.arguments([], [ast.arg(name) for name in names], None, [], [], None, [])
-    return rebuilt(node, {"args": arguments, "body": body, "returns": None})
-
-
-def _bound_names(node: ast.FunctionDef) -> set[str]:
-    return {
-        each.id
-        for each in ast.walk(node)
-        if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)
-    } | {each.name for each in ast.walk(node) if isinstance(each, ast.ExceptHandler) and each.name}
-
-
-def _read(statements: list[ast.stmt], assigned: set[str]) -> set[str]:
-    """Return the names that statements read before they surely assign them. assigned: those that
-    have been; is added to."""
-    found: set[str] = set()
-    for statement in statements:
-        if isinstance(statement, ast.If):
-            found |= _loaded(statement.test) - assigned
-            branches = [set(assigned), set(assigned)]
-            for block, sure in zip((statement.body, statement.orelse), branches, strict=True):
-                found |= _read(block, sure)
-            assigned |= branches[0] & branches[1]
-            continue
-        found |= _loaded(statement) - assigned
-        if isinstance(statement, ast.Assign):
-            for target in statement.targets:
-                names = target.elts if isinstance(target, ast.Tuple) else [target]
-                assigned |= {name.id for name in names if isinstance(name, ast.Name)}
-    return found
-
-
-def _loaded(node: ast.AST) -> set[str]:
-    """Return the names that are read, deleted or changed in place somewhere inside."""
-    changed = {
-        each.target.id
-        for each in ast.walk(node)
-        if isinstance(each, ast.AugAssign) and isinstance(each.target, ast.Name)
-    }
-    return changed | {
-        each.id
-        for each in ast.walk(node)
-        if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Store)
-    }
+def _same(value: Any) -> Any:
+    return value

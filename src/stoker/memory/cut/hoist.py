@@ -1,17 +1,19 @@
 """Takes expressions out of a statement, in the order in which Python evaluates them.
 
 `return self.augment(load(self.paths[i])), y` is three steps: `@0 = self.paths[i]`, `@1 = load(@0)`,
-`return self.augment(@1), y`. Names and attributes of names stay where they are: to look one up a
-moment later is the same, as long as the steps between change nothing that can be reached, and that
-is what a place has to show anyway. Positions in the source are kept, for tracebacks.
+`return self.augment(@1), y`. Names, `super()` and attributes of these are no steps; those that stand
+to the left of a step are looked up before it, into names of their own. Positions in the source are
+kept, for tracebacks.
 
 Source of the order: Python's language reference, 6.16 "Evaluation order".
 Pure: standard library only.
 """
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, TypeVar
+
+from stoker.memory.cut.live import is_super
 
 _Node = TypeVar("_Node", bound=ast.AST)
 Make = Callable[[ast.expr], ast.expr]
@@ -27,9 +29,12 @@ _SIMPLE = (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr)
 
 def value_of(statement: ast.stmt) -> ast.expr | None:
     """Return the expression of a statement of which steps can be taken out; None if there is none."""
-    if isinstance(statement, ast.If):
-        return statement.test
-    return statement.value if isinstance(statement, _SIMPLE) else None
+    value = statement.test if isinstance(statement, ast.If) else None
+    if isinstance(statement, _SIMPLE):
+        value = statement.value
+    if value is None or any(isinstance(each, ast.NamedExpr) for each in ast.walk(value)):
+        return None  # what it binds may be read beside it
+    return value
 
 
 def with_value(statement: ast.stmt, value: ast.expr) -> ast.stmt:
@@ -58,25 +63,44 @@ def steps_of(statement: ast.stmt) -> list[ast.expr]:
     return found
 
 
-def hoisted(statement: ast.stmt, num: int, first_number: int) -> tuple[list[ast.stmt], ast.stmt]:
-    """Take the first `num` steps out of a statement.
+def hoisted(
+    statement: ast.stmt, num: int, first_number: int, local: Container[str] = ()
+) -> tuple[list[ast.stmt], ast.stmt]:
+    """Take the first `num` steps out of a statement, and what is looked up before the last of them: so
+    nothing is looked up later than it would be. local: names that no step can change.
 
-    Returns assignments to names `@n`, n from `first_number` on, and the statement that is left.
+    Returns assignments to names `@n`, n from `first_number` on, and `@n.k` for what is looked up; and
+    the statement that is left.
     """
     taken: list[ast.stmt] = []
+    number, num_names = first_number, 0
+    end = first_number + num
 
     def take(node: ast.expr) -> ast.expr:
-        if len(taken) == num:
+        nonlocal number
+        if number == end:
             return node
-        name = f"@{first_number + len(taken)}"
-        target = ast.copy_location(ast.Name(name, ast.Store()), node)
-        taken.append(ast.copy_location(ast.Assign([target], node), node))
-        return ast.copy_location(ast.Name(name, ast.Load()), node)
+        number += 1
+        return _assigned(f"@{number - 1}", node, taken)
+
+    def look_up(node: ast.expr) -> ast.expr:
+        nonlocal num_names
+        if number == end or (isinstance(node, ast.Name) and node.id in local):
+            return node
+        num_names += 1
+        return _assigned(f"@{number}.{num_names}", node, taken)
 
     value = value_of(statement)
     if value is None or num == 0:
         return [], statement
-    return taken, with_value(statement, _visit(value, take))
+    return taken, with_value(statement, _visit(value, take, look_up))
+
+
+def _assigned(name: str, node: ast.expr, taken: list[ast.stmt]) -> ast.expr:
+    """Assign an expression to a name; returns the name in its place."""
+    target = ast.copy_location(ast.Name(name, ast.Store()), node)
+    taken.append(ast.copy_location(ast.Assign([target], node), node))
+    return ast.copy_location(ast.Name(name, ast.Load()), node)
 
 
 def replaced_first(statement: ast.stmt, by: ast.expr) -> ast.stmt:
@@ -87,18 +111,28 @@ def replaced_first(statement: ast.stmt, by: ast.expr) -> ast.stmt:
     return with_value(statement, _visit(value, lambda node: left.pop() if left else node))
 
 
-def _visit(node: ast.expr, make: Make) -> ast.expr:
-    """Rebuild an expression with `make` called on each step, inner ones first."""
-    if isinstance(node, (ast.Name, ast.Constant)):
+def _visit(node: ast.expr, make: Make, look_up: Make = lambda node: node) -> ast.expr:
+    """Rebuild an expression with `make` called on each step, inner ones first. look_up: called on
+    each name, and each attribute of names."""
+    if isinstance(node, ast.Constant):
         return node
+    if is_looked_up(node):
+        return look_up(node)
     if isinstance(node, _WHOLE):
         return make(node)
     if isinstance(node, ast.Dict):
-        fields = _visited_dict(node, make)
+        fields = _visited_dict(node, make, look_up)
     else:
-        fields = {name: _visited(getattr(node, name), make) for name in _in_order(node)}
+        fields = {name: _visited(getattr(node, name), make, look_up) for name in _in_order(node)}
     made = rebuilt(node, fields)
     return make(made) if isinstance(node, _STEPS) else made
+
+
+def is_looked_up(node: ast.AST) -> bool:
+    """Whether a node is a name, super(), or an attribute of such."""
+    if isinstance(node, ast.Attribute):
+        return is_looked_up(node.value)
+    return isinstance(node, ast.Name) or is_super(node)
 
 
 def _in_order(node: ast.expr) -> tuple[str, ...]:
@@ -122,18 +156,19 @@ def _in_order(node: ast.expr) -> tuple[str, ...]:
     return ()
 
 
-def _visited(value: object, make: Make) -> object:
+def _visited(value: object, make: Make, look_up: Make) -> object:
     if isinstance(value, list):
-        return [_visited(each, make) for each in value]
+        return [_visited(each, make, look_up) for each in value]
     if isinstance(value, ast.keyword):
-        return ast.copy_location(ast.keyword(value.arg, _visit(value.value, make)), value)
-    return _visit(value, make) if isinstance(value, ast.expr) else value
+        inner = _visit(value.value, make, look_up)
+        return ast.copy_location(ast.keyword(value.arg, inner), value)
+    return _visit(value, make, look_up) if isinstance(value, ast.expr) else value
 
 
-def _visited_dict(node: ast.Dict, make: Make) -> dict[str, Any]:
+def _visited_dict(node: ast.Dict, make: Make, look_up: Make) -> dict[str, Any]:
     """Keys and values of a dict display are evaluated by turns."""
     keys, values = [], []
     for key, value in zip(node.keys, node.values, strict=True):
-        keys.append(None if key is None else _visit(key, make))
-        values.append(_visit(value, make))
+        keys.append(None if key is None else _visit(key, make, look_up))
+        values.append(_visit(value, make, look_up))
     return {"keys": keys, "values": values}

@@ -188,7 +188,7 @@ class Decoder:
         return value
 
     def _note(self, why: str) -> None:
-        self._counts = self._counts._replace(first_step=phases.NOWHERE, first_part=phases.NOWHERE)
+        self._counts = self._counts._replace(first_draw=phases.packed(()))
         self._count(num_learnt=1)
         if why:
             self._leave(why)

@@ -19,12 +19,13 @@ from typing import Any
 
 import torch
 
+from stoker.memory.store import subclasses
 from stoker.wire.palette import Planes, palette, planes_of
 from stoker.wire.stream_copy import STREAM_NBYTES, stream_copy
 
 _HEAD = struct.Struct("<II")  # bytes of the description, number of buffers
 _ALIGN_NBYTES = 64
-_MAX_DEPTH = 8
+_MAX_DEPTH = 16
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _PATHS = (pathlib.PosixPath, pathlib.PurePosixPath)
 _DTYPES = {
@@ -66,14 +67,20 @@ class _Encoder:
             items = [self.describe(each, depth + 1) for each in value]
             return ("v", value) if _are_plain(items) else (kind.__name__[0], items)
         if kind is dict:
-            if not all(type(key) in (str, int, bool) for key in value):
-                raise NotStorable("a dict has keys that are no strings")
+            keys = [_key(key) for key in value]
             items = [self.describe(each, depth + 1) for each in value.values()]
-            return (
-                ("v", value) if _are_plain(items) else ("d", list(zip(value, items, strict=True)))
-            )
+            if _are_plain(items) and tuple not in map(type, keys):
+                return ("v", value)
+            return ("d", list(zip(keys, items, strict=True)))
         if kind is torch.Tensor:
             return self._tensor(value)
+        number = subclasses.number_of(kind)
+        if number is not None:
+            values = self._tensor(subclasses.plain(value))
+            return ("s", number, values, self.describe(vars(value), depth + 1))
+        member = subclasses.member_of(value)
+        if member is not None:
+            return ("e", *member)
         numpy = sys.modules.get("numpy")
         if numpy is not None and kind is numpy.ndarray:
             return self._array(value)
@@ -306,7 +313,21 @@ class Value:
         return tuple(self._list(described, copied))
 
     def _dict(self, described: tuple[Any, ...], copied: bool) -> dict[Any, Any]:
-        return {key: self._inside(key, each, copied) for key, each in described[1]}
+        return {
+            subclasses.member(*key) if type(key) is tuple else key: self._inside(key, each, copied)
+            for key, each in described[1]
+        }
+
+    def _subclass(self, described: tuple[Any, ...], copied: bool) -> Any:
+        _, number, values, state = described
+        rows, self._rows = self._rows, None  # those of a batch are plain
+        tensor = self._tensor(values, copied)
+        found = subclasses.made(number, tensor, self._built(state, copied))
+        self._rows = rows
+        return found
+
+    def _member(self, described: tuple[Any, ...], copied: bool) -> Any:
+        return subclasses.member(*described[1:])
 
     def _path(self, described: tuple[Any, ...], copied: bool) -> Any:
         return _PATHS[described[1]](described[2])
@@ -348,7 +369,18 @@ class Value:
 
 _BUILD: dict[str, Callable[[Value, tuple[Any, ...], bool], Any]] = {
     "t": Value._tuple, "l": Value._list, "d": Value._dict, "n": Value._scalar, "a": Value._array, "i": Value._image, "p": Value._path,
+    "s": Value._subclass, "e": Value._member,
 }  # fmt: skip
+
+
+def _key(key: Any) -> Any:
+    """Return what stands for a key of a dict. Raises NotStorable."""
+    if type(key) in (str, int, bool):
+        return key
+    member = subclasses.member_of(key)
+    if member is None:
+        raise NotStorable("a dict has keys that are no strings")
+    return member
 
 
 def _permuted(array: Any, order: list[int]) -> Any:
@@ -401,7 +433,7 @@ def _memory_at(address: int, nbytes: int, held: Any) -> memoryview:
 def is_alone(holder: Any, key: Any) -> bool:
     """Whether nothing but holder[key] holds that value, nor anything mutable inside it."""
     kind = type(holder[key])
-    if kind in _IMMUTABLE or _is_scalar(holder[key]):
+    if kind in _IMMUTABLE or _is_scalar(holder[key]) or subclasses.member_of(holder[key]):
         return True
     if kind is tuple and all(type(each) in _PLAIN for each in holder[key]):
         return True  # a constant of the code's
@@ -411,6 +443,8 @@ def is_alone(holder: Any, key: Any) -> bool:
         return all(is_alone(holder[key], each) for each in holder[key])
     if kind is list or kind is tuple:
         return all(is_alone(holder[key], each) for each in range(len(holder[key])))
+    if subclasses.number_of(kind) is not None:
+        return all(is_alone(vars(holder[key]), each) for each in vars(holder[key]))
     return True
 
 

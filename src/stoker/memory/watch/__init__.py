@@ -10,12 +10,12 @@ from stoker.memory.watch.files import (
     is_settled,
 )
 from stoker.memory.watch.learn import Finding, Lesson
-from stoker.memory.watch.positions import Look, global_look
-from stoker.memory.watch.reach import UNKNOWN, State, reach_of, state_of
+from stoker.memory.watch.positions import Look, global_look, library_generators
+from stoker.memory.watch.reach import NO_STATE, Reach, State, reach_of, state_of
 from stoker.memory.watch.readers import tell_of_readers
 
 __all__ = [
-    "UNKNOWN", "Evidence", "Finding", "Identity", "Lesson", "Look", "Opened", "State", "are_same",
-    "global_look", "identities", "identity_of", "is_settled", "is_traced", "reach_of", "state_of",
-    "tell_of_readers",
+    "NO_STATE", "Evidence", "Finding", "Identity", "Lesson", "Look", "Opened", "Reach", "State", "are_same",
+    "global_look", "identities", "identity_of", "is_settled", "is_traced", "library_generators", "reach_of",
+    "state_of", "tell_of_readers",
 ]  # fmt: skip

@@ -8,6 +8,8 @@ generator's seed or state, of a file's status or a folder's list, of output and 
 library that is not known is found, if Python or a compiled function that it calls directly uses it.
 """
 
+import gc
+import inspect
 import os
 import random
 import sys
@@ -79,6 +81,9 @@ _TELLING_PYTHON = _codes(
 )  # fmt: skip
 
 
+_SEE_CALLERS = _codes(inspect.stack, inspect.currentframe)
+
+
 def _is_own_and_seeded(name: str, frame: types.FrameType) -> bool:
     """Whether a generator is seeded that is not the global one, and by something."""
     if name not in ("Random.__init__", "Random.seed"):
@@ -125,13 +130,16 @@ class Evidence:
         name = _TELLING_PYTHON.get(code)
         if name is not None:
             if not _is_own_and_seeded(name, frame):
-                self._tell(f"calls {name}")
+                self._say(frame, f"calls {name}")
         elif code is _ENVIRONMENT_ITEM:
             self.is_of_session |= is_of_session(str(frame.f_locals.get("key")))
         elif code is _ENVIRONMENT_ITEMS:
             self.is_of_session = True
+        elif code in _SEE_CALLERS:
+            if frame.f_back is not None and not is_trusted(_module_of(frame.f_back)):
+                self._say(frame, f"calls inspect.{_SEE_CALLERS[code]}")
         elif code.co_name in ("seed", "manual_seed", "set_rng_state", "get_rng_state"):
-            self._tell(f"calls {code.co_qualname}")
+            self._say(frame, f"calls {code.co_qualname}")
 
     def _hear_c(self, function: Any, frame: types.FrameType) -> None:
         owner, module = getattr(function, "__self__", None), getattr(function, "__module__", None)
@@ -152,9 +160,9 @@ class Evidence:
             self._hear_status(frame)
         elif what in _BY_LIBRARIES:
             if not is_trusted(_module_of(frame)):
-                self._tell(what)
+                self._say(frame, what)
         elif what:
-            self._tell(what)
+            self._say(frame, what)
 
     def _hear_status(self, frame: types.FrameType) -> None:
         """A library that asks for the status of the file that it opens is as good as one that does
@@ -165,10 +173,24 @@ class Evidence:
         if module.startswith("importlib."):  # the first use of a library
             return
         if not is_trusted(module):
-            self._tell("asks for a file's status")
+            self._say(frame, "asks for a file's status")
             return
         values = (each for each in frame.f_locals.values() if isinstance(each, (str, os.PathLike)))
         self.asked.append(tuple(os.path.abspath(each) for each in values))  # noqa: PTH100
+
+    def _say(self, frame: types.FrameType, what: str) -> None:
+        if not _is_collecting(frame):
+            self._tell(what)
+
+
+def _is_collecting(frame: types.FrameType | None) -> bool:
+    """Whether a frame is of a gc callback, as profilers have, which may come in any sample."""
+    codes = {getattr(each, "__code__", None) for each in gc.callbacks}
+    while frame is not None and codes:
+        if frame.f_code in codes:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _told_of(kind: type | None, module: str, name: str, known: frozenset[str]) -> str:

@@ -7,8 +7,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from stoker.memory.cut import Split, length_of, watched
-from stoker.memory.phases import NOWHERE, Depth
+from stoker.memory.cut import NotCuttable, Split, length_of, split_of, target_of, watched
+from stoker.memory.phases import MAX_LEVELS, Depth, Path, depth_of_draw, packed, unpacked
 from stoker.memory.watch.evidence import Evidence
 from stoker.memory.watch.files import Opened
 from stoker.memory.watch.positions import Look
@@ -17,41 +17,50 @@ Fingerprint = Callable[[], object]  # to be compared
 
 
 class Finding(NamedTuple):
-    """What a sample has shown. why: it depends on more than its index, or changes something;
-    is_of_session: it depends on a variable that another run may have otherwise."""
+    """What a sample has shown. drew: where, empty if nowhere; is_final: nobody could look further
+    inside; why: it depends on more than its index, or changes something; is_of_session: it depends
+    on a variable that another run may have otherwise."""
 
-    drew: Depth
+    drew: Path
+    is_final: bool
     why: str
     is_of_session: bool
 
 
 class Lesson:
     """One sample under watch. fingerprint: of all that the dataset reaches, or None not to look;
-    known: up to where earlier samples drew nothing; profiles: see every function that is called.
-    Raises what `fingerprint` raises."""
+    first_draw: of earlier samples, packed; profiles: see every function that is called.
+    Raises what `fingerprint` raises.
+
+    What a step calls is looked into if earlier samples have drawn there: so that each sample looks
+    one function deeper, and no other source is read.
+    """
 
     def __init__(
         self,
         look: Look,
         opened: Opened,
         fingerprint: Fingerprint | None,
-        known: Depth,
+        first_draw: int,
         profiles: bool,
         trusted: frozenset[str],
     ) -> None:
         self._look, self._opened = look, opened
-        self._fingerprint, self._known = fingerprint, known
+        self._fingerprint, self._first_draw = fingerprint, first_draw
+        self._known: Depth | None = depth_of_draw(first_draw)
         self._state = None if fingerprint is None else fingerprint()
         self._evidence = Evidence(self._tell if profiles else None, trusted)
-        self._drew: Depth | None = None
-        self._why = ""
-        self._step, self._part = 0, NOWHERE
+        self._drew: Path | None = None
+        self._here: Path = (0,)
+        self._not_entered: set[Path] = set()
+        self._why = self._why_here = ""
         self._before: object = None
 
     def make(self, dataset: Any, index: Any, split: Split | None) -> tuple[Any, Finding]:
         """Return the sample and the finding. Raises what the dataset raises."""
         self._before = self._look()
         self._opened.begin()
+        self._evidence.begin()
         try:
             sample = self._made(dataset, index, split)
         finally:
@@ -59,61 +68,80 @@ class Lesson:
             paths, trace = self._opened.end()
         self._note_draw()
         if self._drew is None:
-            self._compare(Depth(NOWHERE, NOWHERE))
+            self._compare(())
         for asked in self._evidence.asked:
             if not set(asked) & set(paths):
                 self._tell("asks for a file's status")
-        drew = self._drew or Depth(NOWHERE, NOWHERE)
-        return sample, Finding(drew, self._why or trace, self._evidence.is_of_session)
+        self._note_draw()
+        drew = self._drew or ()
+        is_open = drew in self._not_entered and packed(drew) <= self._first_draw
+        of_session = self._evidence.is_of_session
+        return sample, Finding(drew, not is_open, self._why or trace, of_session)
 
     def _made(self, dataset: Any, index: Any, split: Split | None) -> Any:
         if split is None:
-            self._evidence.begin()
             return dataset[index]
-        steps = split.stepper(self._watched)(dataset, index)
-        try:
-            while True:
-                self._evidence.begin()
-                step = next(steps)
-                self._evidence.end()
-                self._note_draw()
-                self._step, self._part = step, NOWHERE
-                self._compare(Depth(step, NOWHERE))
-        except StopIteration as done:
-            return done.value
+        return self._watching(split, ())(dataset, index)
 
-    def _watched(self, callee: Any) -> Any:
-        """Return what is called in place of a callee: a copy that tells of each of its transforms."""
-        if not length_of(callee):
+    def _watching(self, split: Split, outer: Path) -> Callable[..., Any]:
+        return split.watched(
+            lambda step: self._at((*outer, step)),
+            lambda step, callee: self._in_place_of(callee, (*outer, step)),
+        )
+
+    def _in_place_of(self, callee: Any, path: Path) -> Any:
+        """Return what is called in place of a callee: the same, which tells of each of its parts."""
+        if len(path) == MAX_LEVELS:
             return callee
-        return watched(callee, functools.partial(self._at_part, self._step))
+        if length_of(callee):
+            return watched(callee, functools.partial(self._at_transform, path))
+        target = target_of(callee)
+        if target is None:
+            return callee
+        if unpacked(self._first_draw)[: len(path)] != path:
+            self._not_entered.add(path)
+            return callee
+        try:
+            return target.bound(self._watching(split_of(target.function), path))
+        except NotCuttable:
+            return callee
 
-    def _at_part(self, step: int, part: int) -> None:
-        if step != self._step:
-            return  # one inside another
+    def _at_transform(self, outer: Path, part: int) -> None:
+        if self._here[: len(outer)] == outer:  # else one inside another
+            self._at((*outer, part))
+
+    def _at(self, path: Path) -> None:
+        """Look at the generators, and at what has changed, before a part of the sample."""
         self._evidence.end()
         self._note_draw()
-        self._part = part
-        self._compare(Depth(step, part))
+        self._here = path
+        self._compare(path)
         self._evidence.begin()
 
     def _note_draw(self) -> None:
-        if self._drew is None and self._look() != self._before:
-            self._drew = Depth(self._step, self._part)
+        """Note whether the last part has drawn. Then what else was seen of it does not matter: it
+        will not be remembered."""
+        if self._drew is not None:
+            return
+        if self._look() != self._before:
+            self._drew = self._here
+        else:
+            self._why = self._why or self._why_here
+        self._why_here = ""
 
-    def _compare(self, here: Depth) -> None:
+    def _compare(self, here: Path) -> None:
         """Compare fingerprints where the prefix ends, as far as is known: it may change nothing."""
         if self._state is None or self._fingerprint is None or self._drew is not None:
             return
-        if here == self._known or (here.is_whole and self._known.is_whole):
+        if self._known is not None and here == self._known.path:
             try:
                 has_changed = self._fingerprint() != self._state
             except Exception as error:  # what could be watched before the sample cannot be now
-                self._tell(str(error))
+                self._why = self._why or str(error)
             else:
                 if has_changed:
-                    self._tell("changes something that the dataset reaches")
+                    self._why = self._why or "changes something that the dataset reaches"
 
     def _tell(self, why: str) -> None:
-        if self._drew is None and not self._why:
-            self._why = why
+        if self._drew is None and not self._why_here:
+            self._why_here = why

@@ -26,6 +26,18 @@ _LOOK_NBYTES = 3072  # of a generator's memory, in which the state must lie
 _NUMPY_KIND = "MT19937"
 
 Look = Callable[[], object]
+# Generators that classes of libraries share, by module, class and attribute.
+# Source: monai/transforms/transform.py, 1.6
+_SHARED = (("monai.transforms.transform", "Randomizable", "R"),)
+
+
+def library_generators() -> list[Any]:
+    """List the generators that objects of libraries draw from until they get one of their own."""
+    found = [
+        getattr(getattr(sys.modules.get(module), kind, None), name, None)
+        for module, kind, name in _SHARED
+    ]
+    return [each for each in found if each is not None]
 
 
 def global_look() -> Look:

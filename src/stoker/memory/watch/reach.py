@@ -1,8 +1,9 @@
 """Finds what the prefix of a sample can reach, and computes a fingerprint of that.
 
 The prefix of a `__getitem__` reads some attributes of its dataset and some globals, calls some of
-its methods, and applies the first transforms of a Compose. The rest may move as it likes, as the
-random transforms of MONAI and Albumentations do, which write to themselves.
+its methods, and applies the first steps of a function or the first transforms of a Compose. The rest
+may move as it likes, as the random transforms of MONAI and Albumentations do, which write to
+themselves.
 
 Promise: what the prefix can read by name is in its reach; where that cannot be told (the dataset
 itself is passed on) its reach is the whole dataset.
@@ -11,8 +12,9 @@ itself is passed on) its reach is the whole dataset.
 import ast
 import hashlib
 import os
+import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -20,30 +22,117 @@ import torch
 from stoker.clock import Deadline, thread_cpu_s
 from stoker.fingerprint.fingerprint import Apart, fingerprint
 from stoker.fingerprint.modes import modes
-from stoker.memory.cut import FRONT, Halves
+from stoker.memory.cut import (
+    UNKNOWN,
+    Level,
+    computes_attributes,
+    is_length_of,
+    is_passed_on,
+    is_super,
+    of_class,
+)
 from stoker.memory.watch.lasting import foundations, lasting
 
+_NUM_SEARCHED = 10_000  # objects, for transforms that write their address into the data
+_NUM_SURFACE = 64  # attributes of one object that are looked at before each sample
 
-def reach_of(dataset: Any, halves: Halves | None, transforms: list[Any]) -> dict[str, object]:
-    """Return what the prefix can reach, by name. halves: None where it is the whole sample.
 
-    transforms: the first ones of a Compose, which the prefix applies.
-    """
+class Reach(NamedTuple):
+    """What a prefix can reach. values: by name; surface: objects of which it reads attributes, and
+    which ones; None: all."""
+
+    values: dict[str, object]
+    surface: list[tuple[dict[str, Any], list[str] | None]]
+
+    def surface_now(self) -> list[object]:
+        """Return the attributes as they are now."""
+        found: list[object] = []
+        for held, names in self.surface:
+            if names is None:
+                found += list(held.values())[:_NUM_SURFACE]
+            else:
+                found += [held.get(name) for name in names]
+        return found
+
+
+def reach_of(dataset: Any, levels: Sequence[Level], transforms: list[Any]) -> Reach:
+    """Return what the prefix can reach. levels: the functions that are cut, none where it is the
+    whole sample; transforms: the first ones of a Compose, which the prefix applies."""
     found: dict[str, object] = {"type": type(dataset), "transforms": transforms}
-    if halves is None:
-        return found | {"dataset": dataset}
-    used = _used_of(halves.prefix_node)
-    if used is None or _computes_attributes(type(dataset)):
-        return found | {"dataset": dataset}
-    found["code"] = halves.prefix_code
-    for name in sorted(_with_methods(dataset, used)):
-        of_class = _of_class(type(dataset), name)
-        if name in vars(dataset) and not hasattr(type(of_class), "__set__"):
-            found[name] = vars(dataset)[name]
-        elif not isinstance(of_class, types.FunctionType):
-            return found | {"dataset": dataset}  # a property, or another descriptor
-    for name in _compared(halves.prefix_node):
-        found[f"{name} is None"] = getattr(dataset, name, None) is None
+    surface: list[tuple[dict[str, Any], list[str] | None]] = []
+    if not levels:
+        found["dataset"] = dataset
+        surface.append((getattr(dataset, "__dict__", {}), None))
+    for number, level in enumerate(levels):
+        values = {"type": type(level.owner), "code": level.halves.prefix_code}
+        if level.owner is not UNKNOWN:
+            read = _read_of(level)
+            values |= {"all": level.owner} if read is None else read
+            held = getattr(level.owner, "__dict__", {})
+            surface.append((held, None if read is None else _own_names(read, held)))
+        found |= {f"level {number}: {name}": value for name, value in values.items()}
+    found["addresses"] = _addresses(list(found.values()))
+    return Reach(found, surface)
+
+
+def _addresses(roots: list[Any]) -> list[int]:
+    """Return the addresses of MONAI's transforms among what can be reached: they write them into the
+    data, by which their inverses know them. Long containers and other libraries' objects are not
+    looked into."""
+    inverse: Any = sys.modules.get("monai.transforms.inverse")
+    if inverse is None:
+        return []
+    found: list[int] = []
+    seen: set[int] = set()
+    left = list(roots)
+    while left and len(seen) < _NUM_SEARCHED:
+        each = left.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if isinstance(each, inverse.TraceableTransform):
+            found.append(id(each))
+        if isinstance(each, dict) and len(each) <= _NUM_SURFACE:
+            left += each.values()
+        elif isinstance(each, (list, tuple)) and len(each) <= _NUM_SURFACE:
+            left += each
+        elif not isinstance(each, (type, types.ModuleType, types.FunctionType)):
+            left += getattr(each, "__dict__", {}).values()
+    return sorted(found)
+
+
+def _own_names(read: dict[str, object], held: dict[str, Any]) -> list[str] | None:
+    """Return which attributes are read; None for all, as a method among them may read any."""
+    if any(type(value) is types.MethodType for value in read.values()):
+        return None
+    return [name for name in read if name in held]
+
+
+def _read_of(level: Level) -> dict[str, object] | None:
+    """Return what a prefix reads of what its function is bound to; None if that may be all."""
+    prefix, owner, me = level.halves.prefix_node, level.owner, level.halves.first
+    if me is None or computes_attributes(type(owner)):
+        return None
+    if is_passed_on(me, prefix.body) or any(map(is_super, ast.walk(prefix))):
+        return None
+    partly = {id(node): name for node, name in _looked_at(prefix, me)}
+    used = {
+        node.attr
+        for node in ast.walk(prefix)
+        if isinstance(node, ast.Attribute) and _is_of(node, me) and id(node) not in partly
+    } | {"__len__" for node in ast.walk(prefix) if is_length_of(node, me)}
+    found: dict[str, object] = {}
+    for name, value in _tests(owner, prefix, me):
+        if value is UNKNOWN:
+            used.add(name)
+        else:
+            found[f"test of {name}"] = value
+    for name in sorted(_with_methods(owner, used)):
+        held = of_class(type(owner), name)
+        if name in vars(owner) and not hasattr(type(held), "__set__"):
+            found[name] = vars(owner)[name]
+        elif not isinstance(held, types.FunctionType):
+            return None  # a property, or another descriptor
     return found
 
 
@@ -58,7 +147,7 @@ class State(NamedTuple):
     lasting: bytes
 
 
-UNKNOWN = State(b"", b"")
+NO_STATE = State(b"", b"")
 
 
 def state_of(reach: dict[str, object], apart: Apart, allowed_s: float) -> State:
@@ -77,40 +166,25 @@ def _digest(reached: bytes, around: str, variables: dict[str, str]) -> bytes:
     return hashlib.blake2b(told, digest_size=16).digest()
 
 
-def _used_of(prefix: ast.FunctionDef) -> set[str] | None:
-    """Return the attributes of the dataset that the prefix reads; None if it passes on itself."""
-    me = prefix.args.args[0].arg
-    skipped = {id(node) for node in _not_read(prefix)}
-    own = [node for node in ast.walk(prefix) if _is_of(node, me)]
-    owners = {id(node.value) for node in own if isinstance(node, ast.Attribute)}
-    for node in ast.walk(prefix):
-        if isinstance(node, ast.Name) and node.id == me and id(node) not in owners:
-            return None
-        if _calls(node, "super"):
-            return None
-    return {
-        node.attr for node in own if isinstance(node, ast.Attribute) and id(node) not in skipped
-    }
-
-
 def _is_of(node: ast.AST, name: str) -> bool:
     """Whether a node is an attribute of a name."""
     value = node.value if isinstance(node, ast.Attribute) else None
     return isinstance(value, ast.Name) and value.id == name
 
 
-def _calls(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
-
-
-def _not_read(prefix: ast.FunctionDef) -> Iterator[ast.expr]:
-    """Iterate expressions of which the prefix reads less than all: those that are compared with
-    None, and the Compose of which it applies the first transforms."""
+def _looked_at(prefix: ast.FunctionDef, me: str) -> Iterator[tuple[ast.Attribute, str]]:
+    """Iterate the attributes that are compared with None, or are all of an `if`'s test, and their
+    names: less of them is read than all."""
     for node in ast.walk(prefix):
+        left: ast.AST | None = None
         if isinstance(node, ast.Compare) and _is_about_none(node):
-            yield node.left
-        if isinstance(node, ast.Call) and _calls(node, FRONT):
-            yield node.args[0]
+            left = node.left
+        elif isinstance(node, (ast.If, ast.IfExp)):
+            left = node.test
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            left = node.operand
+        if isinstance(left, ast.Attribute) and _is_of(left, me):
+            yield left, left.attr
 
 
 def _is_about_none(node: ast.Compare) -> bool:
@@ -119,18 +193,23 @@ def _is_about_none(node: ast.Compare) -> bool:
     return len(node.ops) == 1 and isinstance(node.ops[0], (ast.Is, ast.IsNot)) and is_none
 
 
-def _compared(prefix: ast.FunctionDef) -> list[str]:
-    """List the attributes of the dataset of which the prefix does not read all."""
-    me = prefix.args.args[0].arg
-    return sorted(
-        node.attr
-        for node in _not_read(prefix)
-        if isinstance(node, ast.Attribute) and _is_of(node, me)
-    )
+def _tests(owner: Any, prefix: ast.FunctionDef, me: str) -> Iterator[tuple[str, object]]:
+    """Iterate what tests of attributes may tell, by name: of what is no None, and no object whose
+    class says when it is true, that it is there; UNKNOWN of all else: then it is to be read."""
+    for name in sorted({name for _, name in _looked_at(prefix, me)}):
+        held = of_class(type(owner), name)
+        value = vars(owner).get(name, UNKNOWN if held is not None else None)
+        if hasattr(type(held), "__set__") or value is UNKNOWN:
+            yield name, UNKNOWN
+        elif value is None:
+            yield name, name in vars(owner)
+        else:
+            has_say = hasattr(type(value), "__bool__") or hasattr(type(value), "__len__")
+            yield name, UNKNOWN if has_say else True
 
 
-def _with_methods(dataset: Any, names: set[str]) -> set[str]:
-    """Add the attributes that the dataset's own methods among `names` may read."""
+def _with_methods(owner: Any, names: set[str]) -> set[str]:
+    """Add the attributes that the owner's own methods among `names` may read."""
     found: set[str] = set()
     left = list(names)
     while left:
@@ -138,9 +217,9 @@ def _with_methods(dataset: Any, names: set[str]) -> set[str]:
         if name in found:
             continue
         found.add(name)
-        method = _of_class(type(dataset), name)
-        if isinstance(method, types.FunctionType) and name not in vars(dataset):
-            left += [each for each in _names_in(method.__code__) if _has(dataset, each)]
+        method = of_class(type(owner), name)
+        if isinstance(method, types.FunctionType) and name not in vars(owner):
+            left += [each for each in _names_in(method.__code__) if _has(owner, each)]
     return found
 
 
@@ -151,16 +230,5 @@ def _names_in(code: types.CodeType) -> Iterator[str]:
             yield from _names_in(constant)
 
 
-def _has(dataset: Any, name: str) -> bool:
-    return name in vars(dataset) or _of_class(type(dataset), name) is not None
-
-
-def _of_class(kind: type, name: str) -> object:
-    """Return what a class and its bases hold under a name, as it lies there."""
-    return next((vars(base)[name] for base in kind.__mro__[:-1] if name in vars(base)), None)
-
-
-def _computes_attributes(kind: type) -> bool:
-    """Whether a class decides itself what its attributes are; or has none in a dict."""
-    own = _of_class(kind, "__getattribute__") or _of_class(kind, "__getattr__")
-    return own is not None or not hasattr(kind, "__dictoffset__") or kind.__dictoffset__ == 0
+def _has(owner: Any, name: str) -> bool:
+    return name in vars(owner) or of_class(type(owner), name) is not None
