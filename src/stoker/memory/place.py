@@ -184,9 +184,9 @@ class Place:
         elif phase in (Phase.PROVING, Phase.SERVING) and phases.depth_of(counts) != self._depth:
             depth = phases.depth_of(counts)
             assert depth is not None  # or the phase were another
-            self._prefix = Prefix(
-                self._dataset, depth, self._split(), self._desk.look, phases.look_s(counts)
-            )
+            split = None if depth.is_whole else self._split()
+            look, lasts = self._desk.look, self._desk.stores.lasts
+            self._prefix = Prefix(self._dataset, depth, split, look, phases.look_s(counts), lasts)
             self._depth = depth
         self._phase = phase
 
@@ -385,7 +385,8 @@ class Place:
         """Return the state of all that the dataset reaches, but its generators."""
         apart = Apart()
         allowed_s = phases.look_s(self._shelf.counts_of(self._key)[0])
-        state = state_of({"dataset": self._dataset}, apart, allowed_s)
+        lasts = self._desk.stores.lasts
+        state = state_of({"dataset": self._dataset}, apart, allowed_s, lasts)
         if list(map(id, apart.generators)) != list(map(id, self._generators)):
             self._generators = apart.generators
             self._look = with_generators(self._desk.look, apart.generators)

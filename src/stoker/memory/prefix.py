@@ -31,17 +31,25 @@ class Prefix:
     """
 
     def __init__(
-        self, dataset: Any, depth: Depth, split: Split | str, look: Look, allowed_s: float
+        self,
+        dataset: Any,
+        depth: Depth,
+        split: Split | str | None,
+        look: Look,
+        allowed_s: float,
+        lasts: bool,
     ) -> None:
-        """split: of the dataset's `__getitem__`, or why it cannot be split; look: of the global
-        generators; allowed_s: for one look at all that the prefix reaches."""
-        self._dataset, self._allowed_s = dataset, allowed_s
+        """split: of the dataset's `__getitem__`, or why it cannot be split, None for whole samples;
+        look: of the global generators; allowed_s: for one look at all that the prefix reaches;
+        lasts: another run may ask for what is kept."""
+        self._dataset, self._allowed_s, self._lasts = dataset, allowed_s, lasts
         self._global_look = self.look = look
         self._halves: Halves | None = None
         self._link: Link | None = None
         if not depth.is_whole:
             if isinstance(split, str):
                 raise NotCuttable(f"draws random numbers, and cannot be split: {split}")
+            assert split is not None
             self._halves, self._link = cut_at(split.function, depth.path)
         self.state = NO_STATE
         self.apart = Apart()
@@ -130,7 +138,7 @@ class Prefix:
         is_first = self.state == NO_STATE
         allowed_s = self._allowed_s if is_first else 4 * self._allowed_s  # noise ends nothing
         self._reach = reach_of(self._dataset, list(self._levels()), self._transforms()[0])
-        state = state_of(self._reach.values, apart, allowed_s)
+        state = state_of(self._reach.values, apart, allowed_s, self._lasts)
         self.num_moves += self.state not in (NO_STATE, state)
         self.state, self.apart = state, apart
         self.look = with_generators(self._global_look, apart.generators)

@@ -150,15 +150,16 @@ class State(NamedTuple):
 NO_STATE = State(b"", b"")
 
 
-def state_of(reach: dict[str, object], apart: Apart, allowed_s: float) -> State:
-    """apart: is given the generators in reach. Raises Unwatchable, also if it takes too long."""
+def state_of(reach: dict[str, object], apart: Apart, allowed_s: float, lasts: bool) -> State:
+    """apart: is given the generators in reach; lasts: another run may ask for it, else `lasting` is
+    empty. Raises Unwatchable, also if it takes too long."""
     reached = fingerprint(reach, Deadline(allowed_s, thread_cpu_s), apart=apart)
     around = repr((os.getcwd(), modes(), torch.get_num_threads()))  # noqa: PTH109
     variables = dict(os.environ)
-    return State(
-        _digest(reached, around, variables),
-        _digest(reached + foundations(), around, lasting(variables)),
-    )
+    now = _digest(reached, around, variables)
+    if not lasts:
+        return State(now, b"")
+    return State(now, _digest(reached + foundations(), around, lasting(variables)))
 
 
 def _digest(reached: bytes, around: str, variables: dict[str, str]) -> bytes:
