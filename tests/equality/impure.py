@@ -410,7 +410,8 @@ class SeededByIndex(Base):
 
 
 class Reseeds(Base):
-    becomes = "at its very first step"
+    # Where the generator stands there already, nothing shows but the call.
+    becomes = "at its very first step or calls Random.seed"
 
     def __getitem__(self, i):
         random.seed(i)

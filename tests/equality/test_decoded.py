@@ -79,7 +79,10 @@ def num_served(name):
     return counts.num_hits - counts.num_checked
 
 
-@pytest.mark.parametrize("kind", [decoding.DrawsFirst, decoding.Stream])
+# The same calls in both; a worker's datasets differ in how they come to make them.
+@pytest.mark.parametrize(
+    "kind", [pytest.param(decoding.DrawsFirst, marks=pytest.mark.full), decoding.Stream]
+)
 @pytest.mark.parametrize(("read", "write", "name"), FORMS)
 def test_what_a_decoder_makes_of_a_file_is_remembered(kind, read, write, name, files):
     folder = files(write)

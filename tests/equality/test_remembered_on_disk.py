@@ -136,10 +136,17 @@ def test_files_that_the_script_closes_under_us_are_written_to_no_more(folder, tm
 # -- from run to run ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KEPT, ids=lambda kind: kind.__name__)
+FEW = (impure.Pure, impure.ThenRandom, impure.OfAFile, impure.ReadsEnvironment)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [kind if kind in FEW else pytest.param(kind, marks=pytest.mark.full) for kind in KEPT],
+    ids=lambda kind: kind.__name__,
+)
 def test_another_run_finds_what_was_kept(kind, folder, tmp_path):
     settings = settings_of(tmp_path)
-    both(loader_of(kind, folder), epochs, settings=settings)
+    both(loader_of(kind, folder), lambda loader: epochs(loader, 8), settings=settings)
     another_run()
     both(loader_of(kind, folder), epochs, settings=settings)
     why, counts = place_of(kind)

@@ -2,6 +2,7 @@
 
 import math
 import pathlib
+import pickle
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from stoker.memory.store import NotStorable, Value, encode, is_alone
+from stoker.memory.store import NotStorable, Value, coding, encode, is_alone
 
 PLAIN = st.one_of(
     st.none(),
@@ -197,3 +198,16 @@ def test_alone_is_what_nothing_else_holds():
     assert not is_alone([{"x": inner}], 0)
     for immutable in (7, "text", pathlib.Path("/a"), np.float32(2)):
         assert is_alone([immutable], 0)
+
+
+class Calls:
+    def __reduce__(self):
+        return print, ("called",)
+
+
+def test_nothing_in_a_value_is_called(capsys):
+    described = pickle.dumps(("v", Calls()), protocol=4)
+    head = coding._HEAD.pack(len(described), 0) + described
+    with pytest.raises(pickle.UnpicklingError):
+        Value(memoryview(head))
+    assert capsys.readouterr().out == ""

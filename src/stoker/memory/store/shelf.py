@@ -26,7 +26,7 @@ from stoker.wire.arena import Arena
 NUM_SEATS = 64  # of workers that write at once; one without a seat only reads
 _NUM_SLOTS = 1 << 20  # of the index: 48 MB at most, of which only touched pages exist
 _MAX_NBYTES = 32 << 40  # of address space, of 128 TiB
-_SPAN_PER_BUDGET = 4
+_SPAN_PER_BUDGET = 2
 _PAGE_NBYTES = 4096
 _ALIGN_NBYTES = 64
 _NUM_UNUSED = 8  # seats in a row: then none behind them is looked at
