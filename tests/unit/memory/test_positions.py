@@ -84,3 +84,19 @@ def test_a_layout_that_is_not_known_leads_to_whole_states(monkeypatch):
         seen = look()
         draw()
         assert look() != seen
+
+
+def test_a_generator_that_was_just_seeded_shows_another_seed():
+    look = global_look()
+    random.seed(1)
+    np.random.seed([1, 2])
+    torch.manual_seed(1)
+    before = look()
+    random.seed(2)
+    assert look() != before
+    before = look()
+    np.random.seed([1, 3])
+    assert look() != before
+    before = look()
+    torch.manual_seed(2)
+    assert look() != before

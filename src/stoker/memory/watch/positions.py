@@ -101,7 +101,8 @@ def _follows(generator: Any, start: int) -> bool:
 def _pythons(generator: random.Random) -> Look:
     """Return the look at one of Python's generators: its index, a word, and a kept normal number."""
     start = object.__basicsize__
-    index, words = _bytes_at(id(generator) + start, 4), _bytes_at(id(generator) + start + 4, 4)
+    # Two words: the first is the same after each seeding. Source: init_by_array
+    index, words = _bytes_at(id(generator) + start, 4), _bytes_at(id(generator) + start + 4, 8)
     _, state, _ = random.Random(7).getstate()
     probe = random.Random(7)
     seen = memoryview(_bytes_at(id(probe) + start, 4 * (NUM_WORDS + 1)).tobytes()).cast("I")
@@ -110,7 +111,7 @@ def _pythons(generator: random.Random) -> Look:
     if list(seen) == list(state):  # the index behind the words
         index, words = (
             _bytes_at(id(generator) + start + _STATE_NBYTES, 4),
-            _bytes_at(id(generator) + start, 4),
+            _bytes_at(id(generator) + start, 8),
         )
     return lambda: (index.tobytes(), words.tobytes(), generator.gauss_next)  # type: ignore[attr-defined]
 
@@ -123,7 +124,7 @@ def _numpys() -> Look:
     if type(bits).__name__ != _NUMPY_KIND:
         return lambda: pickle.dumps(legacy.get_state(legacy=False))
     address = bits.ctypes.state_address
-    words, count = _bytes_at(address, 4), _bytes_at(address + _STATE_NBYTES, 4)
+    words, count = _bytes_at(address, 8), _bytes_at(address + _STATE_NBYTES, 4)
     kept = _kept_normal(legacy)
     if bits.state["state"]["pos"] != int.from_bytes(count.tobytes(), sys.byteorder) or kept is None:
         return lambda: pickle.dumps(legacy.get_state(legacy=False))
