@@ -118,6 +118,17 @@ class OfFewBytes(Base):
         return numbers(i, hard_work(i))
 
 
+class ImportsInside(Base):
+    """What a module has imported is used in a function inside alone."""
+
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        words = [uuid.UUID(int=number).hex for number in range(i, i + 20)]
+        words.sort(key=lambda word: threading.TIMEOUT_MAX - int(word, 16))
+        return numbers(work(i), len(words[0]) + random.random())
+
+
 class HardThenRandom(Base):
     becomes = KEPT
 

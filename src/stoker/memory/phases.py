@@ -40,6 +40,7 @@ MAX_LEVELS, _LEVEL_BITS = 5, 12
 _NOWHERE = (1 << _LEVEL_BITS) - 1  # behind every step
 
 CHEAP = "is as quickly made as read"
+AT_ONCE = "draws random numbers at its very first step"
 
 
 class Phase(Enum):
@@ -143,7 +144,7 @@ def phase_of(known: Counts, why: str) -> tuple[Phase, str]:
     if known.num_learnt < NUM_LEARN:
         return Phase.LEARNING, ""
     if depth_of(known) is None:
-        return Phase.OFF, "draws random numbers at its very first step"
+        return Phase.OFF, AT_ONCE
     if known.num_made >= NUM_TO_WEIGH and not gains(known):
         return Phase.OFF, CHEAP
     if _is_in_vain(known):

@@ -180,6 +180,9 @@ class Place:
         if phase is Phase.SERVING and self._desk.audit:
             phase = Phase.PROVING
         if phase is Phase.OFF:
+            split = self._split() if why == phases.AT_ONCE else None
+            if isinstance(split, str):  # a step is then all of it
+                why = f"draws random numbers, and cannot be split: {split}"
             self._leave(why)
         elif phase in (Phase.PROVING, Phase.SERVING) and phases.depth_of(counts) != self._depth:
             depth = phases.depth_of(counts)

@@ -51,7 +51,7 @@ def _is_of(node: ast.FunctionDef, function: Any) -> bool:
     code, held = function.__code__, function.__globals__
     foreign = [
         name
-        for name in code.co_names
+        for name in dict.fromkeys(name for each in _codes_in(code) for name in each.co_names)
         if name in held and getattr(held[name], "__module__", None) != function.__module__
     ]
     for imported in (
