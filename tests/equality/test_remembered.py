@@ -79,7 +79,14 @@ def test_a_dataset_is_remembered_or_left_alone_and_its_batches_are_torchs(kind, 
 KEPT = [kind for kind in impure.ALL if kind.becomes == impure.KEPT]
 
 
-@pytest.mark.parametrize("kind", KEPT, ids=lambda kind: kind.__name__)
+FEW = (impure.Pure, impure.ThenRandom, impure.OfAFile, impure.LargeInPlace, impure.HeadInABranch)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [kind if kind in FEW else pytest.param(kind, marks=pytest.mark.full) for kind in KEPT],
+    ids=lambda kind: kind.__name__,
+)
 def test_an_audit_makes_every_sample_again(kind, folder):
     both(loader_of(kind, folder), epochs, settings=AUDIT)
     why, counts = place_of(kind)
