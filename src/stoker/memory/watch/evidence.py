@@ -179,7 +179,9 @@ class Evidence:
         self.asked.append(tuple(os.path.abspath(each) for each in values))  # noqa: PTH100
 
     def _say(self, frame: types.FrameType, what: str) -> None:
-        if not _is_collecting(frame):
+        # The first use of a library looks for it in folders.
+        is_importing = _module_of(frame).startswith("importlib.")
+        if not is_importing and not _is_collecting(frame):
             self._tell(what)
 
 
