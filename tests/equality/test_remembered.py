@@ -121,14 +121,15 @@ def test_the_user_may_answer_for_compiled_code(folder):
 def test_a_loader_without_workers_remembers_too(kind, folder):
     def make(workers):
         dataset = kind(folder)
-        sampler = RandomSampler(dataset, replacement=True, num_samples=6 * impure.NUM)
+        sampler = RandomSampler(dataset, replacement=True, num_samples=4 * impure.NUM)
         return DataLoader(dataset, 4, sampler=sampler, num_workers=workers)
 
     def run(loader):
         for _ in range(3):
             for batch in loader:
                 yield batch
-                impure.hard_work(1)  # while others make the next
+                for k in range(3):
+                    impure.hard_work(k)  # while others make the next
 
     both(make, run, workers=0, settings=ON)
     why, counts = place_of(kind)
@@ -167,11 +168,20 @@ def test_living_workers_remember_too(workers, folder):
     assert counts.num_hits > impure.NUM
 
 
-def test_a_file_that_is_rewritten_is_read_again(folder):
+def rewrite(path, text, keeps_size):
+    """With another size, or with the size and the time of change that it had."""
+    before = path.stat()
+    path.write_text(text * before.st_size if keeps_size else text * (before.st_size + 2))
+    if keeps_size:
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("keeps_size", [False, True])
+def test_a_file_that_is_rewritten_is_read_again(keeps_size, folder):
     def run(loader):
         for epoch in range(5):
             for k in range(epoch, impure.NUM, 7):
-                (folder / f"{k}.txt").write_text("y" * (k + 2 * epoch))
+                rewrite(folder / f"{k}.txt", "abcde"[epoch], keeps_size)
             yield from loader
 
     def fresh(loader):
@@ -268,8 +278,8 @@ def damage(shelf, rng):
         memory[at + rng.randrange(64)] ^= rng.randrange(1, 256)
 
 
-@pytest.mark.parametrize("kind", [impure.Pure, impure.ThenRandom, impure.OfAFile])
-def test_a_shelf_that_is_damaged_between_epochs_changes_no_batch(kind, folder, monkeypatch):
+def damaging(monkeypatch):
+    """Epochs, after each of which a shelf with a small index is damaged."""
     rng = random.Random(3)
     index_nbytes = shelf_module._SEATS_AT - shelf_module._INDEX_AT
     monkeypatch.setattr(shelf_module, "_NUM_SLOTS", 1 << 12)
@@ -277,26 +287,36 @@ def test_a_shelf_that_is_damaged_between_epochs_changes_no_batch(kind, folder, m
     monkeypatch.setattr(shelf_module, "_SEATS_AT", shelf_module._INDEX_AT + small_nbytes)
 
     def run(loader):
-        for _ in range(8):
+        num_hits = 0
+        for epoch in range(10):
             yield from loader
             shelf = shelves.own_shelf()
-            if shelf is not None:
+            if shelf is not None and epoch > 2:
+                num_hits += sum(counts.num_hits for _, _, counts in shelf.places().values())
                 damage(shelf, rng)
+        assert shelf is None or num_hits > impure.NUM
 
-    both(loader_of(kind, folder), run, settings=ON)
+    return run
+
+
+@pytest.mark.parametrize("kind", [impure.Pure, impure.ThenRandom, impure.OfAFile])
+def test_a_shelf_that_is_damaged_between_epochs_changes_no_batch(kind, folder, monkeypatch):
+    both(loader_of(kind, folder), damaging(monkeypatch), settings=ON)
+
+
+def killing(loader):
+    """Six epochs, in each of which a worker is killed."""
+    for epoch in range(6):
+        iterator = iter(loader)
+        for number, batch in enumerate(iterator):
+            if number == epoch:
+                os.kill(iterator._workers[epoch % 2].pid, signal.SIGKILL)
+            yield batch
 
 
 def test_workers_that_are_killed_while_they_write_change_no_batch(folder):
-    def run(loader):
-        for epoch in range(6):
-            iterator = iter(loader)
-            for number, batch in enumerate(iterator):
-                if number == epoch:
-                    os.kill(iterator._workers[epoch % 2].pid, signal.SIGKILL)
-                yield batch
-
     make = loader_of(impure.ThenRandom, folder)
-    both(make, run, plain_run=lambda loader: epochs(loader, 6), settings=ON)
+    both(make, killing, plain_run=lambda loader: epochs(loader, 6), settings=ON)
     assert place_of(impure.ThenRandom)[1].num_hits > impure.NUM
 
 

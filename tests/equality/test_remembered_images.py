@@ -10,10 +10,9 @@ from torch.utils.data import DataLoader, Dataset, Subset, default_convert
 
 from stoker.memory.store import checksum as checksum_module
 from stoker.memory.store import coding, shelves
-from stoker.memory.store import shelf as shelf_module
 from stoker.wire.palette import palette
 from tests.equality.sides import both
-from tests.equality.test_remembered import AUDIT, ON, damage, epochs, place_of
+from tests.equality.test_remembered import AUDIT, ON, damaging, epochs, place_of
 
 NUM, SIZE = 24, 96
 RAW_NBYTES = 3 * SIZE * SIZE * 4
@@ -181,17 +180,4 @@ def test_a_subset_is_served_too(folder):
 
 @pytest.mark.parametrize("kind", [Photos, WithMasks, ThenFlipped])
 def test_a_shelf_that_is_damaged_between_epochs_changes_no_image(kind, folder, monkeypatch):
-    rng = random.Random(3)
-    index_nbytes = shelf_module._SEATS_AT - shelf_module._INDEX_AT
-    monkeypatch.setattr(shelf_module, "_NUM_SLOTS", 1 << 12)
-    small_nbytes = (1 << 12) * index_nbytes // (1 << 20)
-    monkeypatch.setattr(shelf_module, "_SEATS_AT", shelf_module._INDEX_AT + small_nbytes)
-
-    def run(loader):
-        for _ in range(8):
-            yield from loader
-            shelf = shelves.own_shelf()
-            if shelf is not None:
-                damage(shelf, rng)
-
-    both(loader_of(kind, folder), run, settings=ON)
+    both(loader_of(kind, folder), damaging(monkeypatch), settings=ON)

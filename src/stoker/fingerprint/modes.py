@@ -6,7 +6,7 @@ import torch
 
 
 def modes() -> tuple[object, ...]:
-    """Return torch's, Pillow's, torchvision's, MONAI's and NumPy's settings, as defaults where not imported."""
+    """Return settings of torch, Pillow, torchvision, MONAI, NumPy; defaults where not imported."""
     device = sys.modules.get("torch.utils._device")
     return (
         torch.get_default_dtype(),

@@ -185,13 +185,13 @@ def are_enough(times_s: Sequence[float]) -> bool:
     return len(times_s) >= NUM_TIME or (len(times_s) > 1 and min(times_s) > 10 * MIN_GAIN * HIT_S)
 
 
-def may_profile(known: Counts, watched_s: float) -> bool:
+def may_profile(known: Counts, watched_s: float, of_s: float) -> bool:
     """Whether one more sample may be watched under a profile function, which makes it some times as
-    dear. watched_s: that this worker has spent so."""
+    dear. watched_s: that this worker has spent so; of_s: on what."""
     is_dear = known.timed_us > DEAR_US * known.num_timed
     if known.num_learnt < (NUM_PROFILED_DEAR if is_dear else NUM_PROFILED):
         return True
-    return watched_s < PROFILE_FRAC * epoch_s(known)
+    return watched_s < PROFILE_FRAC * of_s
 
 
 def epoch_s(known: Counts) -> float:

@@ -11,8 +11,6 @@ import functools
 import hashlib
 import operator
 import os
-import statistics
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,17 +18,15 @@ from stoker.clock import now_s, thread_cpu_s, wall_ns
 from stoker.fingerprint.fingerprint import Apart, Unwatchable
 from stoker.memory import phases
 from stoker.memory.cut import AnotherCallee, NotCuttable, Reached, Split, split_of
+from stoker.memory.desk import Desk, Tally
 from stoker.memory.phases import Counts, Depth, Phase
 from stoker.memory.prefix import Prefix, with_generators
 from stoker.memory.store import (
     Kept,
     Key,
     NotStorable,
-    Rows,
-    Seat,
-    ShelfAccess,
-    Stores,
     Value,
+    are_equal,
     encode,
     is_alone,
     key_of,
@@ -40,61 +36,19 @@ from stoker.memory.watch import (
     Identity,
     Lesson,
     Look,
-    Opened,
     State,
     are_same,
-    global_look,
     identities,
     is_traced,
     state_of,
-    tell_of_readers,
 )
 
 _COUNT_BYTES_EVERY = 16  # samples made, of those that are watched: it costs 30 us
 _COMPARED = (0, 1, 4, 15)  # samples under watch, at which all that the dataset reaches is compared
-_COUNT_EVERY = 16  # hits: to note each for all workers to see would cost a tenth of it
 _MAX_OPEN = 8  # samples under watch, of which those do not count that show where to look further
 _REFRESH_EVERY = 64  # samples between two looks at what other workers have found
-_LARGE_NBYTES = 1 << 20  # from here on a value is rather mapped than copied.
-_PIECE_NBYTES = 1 << 18
-DECODER = "decoder "  # before the name of a place that is a function, and no dataset
+_LARGE_NBYTES = 1 << 20  # from here on a value is rather mapped than copied
 MAX_MOVES = 2  # of what a prefix reaches, in one worker
-
-
-class Desk:
-    """What the places of one worker share: its seat at the shelf, and the time it has spent there.
-
-    copies: whether samples are the script's to change, and not only copied into a batch; rows: of
-    the batch that the next sample is copied into, by where in it each of its tensors lies; None if
-    that is not known; serves: whether a sample came from the shelf.
-    """
-
-    def __init__(self, access: ShelfAccess, is_only_worker: bool) -> None:
-        self.seat = Seat(access.shelf, access.seat)
-        self.stores = Stores(access)
-        self.loader, self.audit, self.trusted = access.loader, access.audit, access.trusted
-        self.is_only_worker = is_only_worker
-        self.opened = Opened()
-        self.look = global_look()
-        self.copies = True
-        self.rows: Rows | None = None
-        self.serves = False
-        # Makes a sample of a dataset that is left alone.
-        self.make_alone: Callable[[Any, Any], Any] = operator.getitem
-        self._num_modules = 0
-        self.worked_s = self.saved_s = self.spent_s = 0.0
-
-    def watch_readers(self) -> bool:
-        """Hear of files that compiled code opens. Returns whether more has been imported since."""
-        num = len(sys.modules)
-        if num == self._num_modules:
-            return False
-        self._num_modules = num
-        tell_of_readers(self.opened.note)
-        return True
-
-    def may_write(self, num_proven: int) -> bool:
-        return phases.may_write(self.spent_s, self.worked_s, self.saved_s, num_proven)
 
 
 class Place:
@@ -102,29 +56,23 @@ class Place:
 
     def __init__(self, desk: Desk, dataset: Any, where: str) -> None:
         """where: inside torch's wrappers, from the loader's dataset on."""
-        self._desk, self._shelf, self._dataset = desk, desk.seat.shelf, dataset
+        self._desk, self._dataset = desk, dataset
         kind = type(dataset)
         name = f"{kind.__module__}.{kind.__qualname__}{where}"
-        self._key = hashlib.blake2b(desk.loader + name.encode(), digest_size=16).digest()
-        self._row = desk.seat.row_of(self._key, _name_of(dataset))
-        self._counts = Counts() if self._row is None else self._row.read()
-        self._num_served = self._served_us = 0  # hits not yet counted, and what they saved
-        self._count(num_samples=_length_of(dataset) - self._counts.num_samples)
+        key = hashlib.blake2b(desk.loader + name.encode(), digest_size=16).digest()
+        self._tally = Tally(desk, key, _name_of(dataset))
+        self._tally.put(num_samples=_length_of(dataset))
         self._split = functools.cache(functools.partial(_split_of, dataset))
         self._prefix: Prefix | None = None
         self._depth: Depth | None = None
         self._look: Look = with_generators(desk.look, [])  # while it learns
         self._generators: list[Any] = []
-        self._times_s: list[float] = []  # of this worker's first samples
         self._num_watched = 0  # samples, by this worker
         self._watched_s = 0.0
         self._compared_draw = -1  # first draw that was known when fingerprints were last compared
-        self._num_plain = 0  # samples not yet counted that were neither kept nor compared
         self._num_proven = 0  # by all workers
-        self._nbytes = 0  # of the last value
         self._phase = Phase.OFF
         self._make_alone: Callable[[Any, Any], Any] = operator.getitem
-        self._first_state = b""  # of all that the dataset reached at first, for another run
         self._is_of_session = False
         if desk.stores.lasts:
             self._guarded(self._take_up)
@@ -145,34 +93,29 @@ class Place:
 
     def _take_up(self) -> None:
         """Begin with what an earlier run has learnt of this very dataset. Raises Unwatchable."""
-        disk = self._shelf.disk
-        assert disk is not None
-        known, _ = self._shelf.counts_of(self._key)
-        if known.is_noted:
-            return
-        self._first_state = self._whole_state().lasting
-        earlier = None if known.num_timed else disk.learnt(self._first_state)
+        if self._tally.origin:
+            return  # the first worker that met it has
+        told = self._whole_state().lasting + repr(sorted(self._desk.trusted)).encode()
+        origin = hashlib.blake2b(told, digest_size=16).digest()
+        self._tally.say_origin(origin)
+        earlier = self._desk.stores.learnt(origin)
         if earlier is None:
             return
         if earlier.num_differed:
             self._leave("a sample differed when an earlier run made it again")
         else:
             again = phases.learnt_again(earlier)
-            self._counts = again._replace(num_samples=self._counts.num_samples)
-            self._count()
+            self._tally.put(**again._replace(num_samples=self._tally.counts.num_samples)._asdict())
 
     def _note_for_others(self, known: Counts) -> None:
         """Tell other runs what was learnt, of the state that the dataset had at first."""
-        if self._first_state and (known.num_differed or not known.is_noted):
-            assert self._shelf.disk is not None
-            self._shelf.disk.note_learnt(self._first_state, known)
-            self._count(is_noted=1 - self._counts.is_noted)
+        if self._desk.stores.lasts and (known.num_differed or not known.is_noted):
+            self._desk.stores.note_learnt(self._tally.origin, known)
+            self._tally.put(is_noted=1)
 
     def _refresh(self) -> None:
         """Take in what the workers have found so far. Raises Unwatchable, NotCuttable."""
-        counts, why = self._shelf.counts_of(self._key)
-        if self._row is None:
-            why = why or "no seat at the shelf is free"
+        counts, why = self._tally.known()
         phase, why = phases.phase_of(counts, why)
         self._num_proven, self._is_of_session = counts.num_proven, counts.num_of_session > 0
         if phase is Phase.SERVING or counts.num_differed:
@@ -223,35 +166,15 @@ class Place:
         if less is None:
             self._leave(why)
             return
-        self._counts = self._counts._replace(first_draw=less.first_draw)
-        self._count()
+        self._tally.put(first_draw=less.first_draw)
         self._refresh()
 
     def _leave(self, why: str) -> None:
         """Leave the dataset alone from here on, and say why."""
         self._phase = Phase.OFF
-        if not phases.are_cheap(self._shelf.counts_of(self._key)[0]):
+        if not phases.are_cheap(self._tally.known()[0]):
             self._make_alone = self._desk.make_alone
-        if self._row is not None and not self._row.why:
-            self._row.say_why(why)
-
-    def _count(self, **more: int) -> None:
-        if self._row is None:
-            return
-        if self._num_served:
-            more["num_hits"] = more.get("num_hits", 0) + self._num_served
-            more["saved_us"] = more.get("saved_us", 0) + self._served_us
-            self._num_served = self._served_us = 0
-        for name, number in more.items():
-            more[name] = getattr(self._counts, name) + number
-        self._counts = self._counts._replace(**more)
-        self._row.write(self._counts)
-
-    def close(self) -> None:
-        """Count what is not counted yet."""
-        if self._num_served or self._num_plain:
-            num_plain, self._num_plain = self._num_plain, 0
-            self._guarded(functools.partial(self._count, num_misses=num_plain))
+        self._tally.say_why(why)
 
     def _guarded(self, ours: Callable[..., Any], *arguments: Any) -> Any:
         """Call what runs nothing of the script's; if it fails, the place is left alone."""
@@ -279,11 +202,11 @@ class Place:
             return self._meet
         key = key_of(prefix.state.now, self._lasting(), index)
         kept = self._desk.stores.find(key)
-        if kept is None and not self._wants_more():
+        if kept is None and not self._tally.wants_more(key, self._num_proven):
             return self._plain
         if prefix.is_to_restate() and self._has_restated():
             return self._plain
-        num_hits = self._counts.num_hits + self._num_served
+        num_hits = self._tally.num_hits
         if kept is not None and num_hits % _REFRESH_EVERY == 0:
             self._refresh()
             if self._prefix is not prefix or self._phase is Phase.OFF:
@@ -296,14 +219,11 @@ class Place:
         return functools.partial(self._make, key, kept)
 
     def _plain(self, index: Any) -> Any:
-        """Make a sample that is neither kept nor compared, and count now and then."""
+        """Make a sample that is neither kept nor compared."""
         began_s = now_s()
         sample = self._dataset[index]
         self._desk.worked_s += now_s() - began_s
-        self._num_plain += 1
-        if self._num_plain >= _REFRESH_EVERY:
-            self._count(num_misses=self._num_plain)
-            self._num_plain = 0
+        self._tally.make_plain()
         return sample
 
     def _serve(self, kept: Kept, reached: Reached, index: Any) -> Any:
@@ -314,12 +234,8 @@ class Place:
             sample = self._prefix.go_on(index, reached, is_hit=True)
         except AnotherCallee:  # nothing of the second half has run
             return self._meet(index)
-        self._num_served += 1
-        self._served_us += kept.made_us
-        if self._num_served >= _COUNT_EVERY:
-            self._count()
+        self._tally.serve(kept.made_us)
         self._desk.worked_s += now_s() - began_s
-        self._desk.saved_s += kept.made_us / 1e6
         return sample
 
     def _meet(self, index: Any) -> Any:
@@ -334,7 +250,7 @@ class Place:
         assert prefix is not None
         self._desk.watch_readers()
         before, began_ns, began_s = prefix.look(), wall_ns(), now_s()
-        opened.begin(counts_bytes=self._counts.num_misses % _COUNT_BYTES_EVERY == 0)
+        opened.begin(counts_bytes=self._tally.counts.num_misses % _COUNT_BYTES_EVERY == 0)
         try:
             reached = prefix.run(index)
         finally:
@@ -346,7 +262,7 @@ class Place:
         has_imported = self._desk.watch_readers()  # then a file may have been opened unseen
         took_another = prefix.took_another()  # which may have drawn
         if trace or has_drawn or has_imported or took_another:
-            self._count(num_misses=1)
+            self._tally.count(num_misses=1)
         else:
             self._guarded(self._settle, key, kept, index, reached, paths, began_ns, made_s)
         began_s = now_s()
@@ -359,25 +275,20 @@ class Place:
     def _time(self, index: Any) -> Any:
         began_s = now_s()
         sample = self._dataset[index]
-        self._times_s.append(now_s() - began_s)
-        self._desk.worked_s += self._times_s[-1]
-        if phases.are_enough(self._times_s):
-            self._guarded(self._note_times)
+        took_s = now_s() - began_s
+        self._desk.worked_s += took_s
+        if self._tally.is_timed(took_s):
+            self._guarded(self._refresh)
         return sample
-
-    def _note_times(self) -> None:
-        took_us = int(1e6 * statistics.median_low(self._times_s))
-        self._count(num_timed=phases.NUM_TIME, timed_us=phases.NUM_TIME * took_us)
-        self._refresh()
 
     def _lesson(self) -> Lesson:
         self._desk.watch_readers()
-        counts, _ = self._shelf.counts_of(self._key)
+        counts, _ = self._tally.known()
         if not self._num_watched:
             self._whole_state()  # also for the generators that it finds
         # Also when the place at which to compare is known better.
         compares = self._num_watched in _COMPARED or counts.first_draw != self._compared_draw
-        profiles = phases.may_profile(counts, self._watched_s)
+        profiles = phases.may_profile(counts, self._watched_s, phases.epoch_s(counts))
         state = None
         if compares:
             state, self._compared_draw = self._whole_state, counts.first_draw
@@ -387,7 +298,7 @@ class Place:
     def _whole_state(self) -> State:
         """Return the state of all that the dataset reaches, but its generators."""
         apart = Apart()
-        allowed_s = phases.look_s(self._shelf.counts_of(self._key)[0])
+        allowed_s = phases.look_s(self._tally.known()[0])
         lasts = self._desk.stores.lasts
         state = state_of({"dataset": self._dataset}, apart, allowed_s, lasts)
         if list(map(id, apart.generators)) != list(map(id, self._generators)):
@@ -405,10 +316,10 @@ class Place:
         return sample
 
     def _note(self, finding: Finding) -> None:
-        first_draw = min(self._counts.first_draw, phases.packed(finding.drew))
-        self._counts = self._counts._replace(first_draw=first_draw)
+        first_draw = min(self._tally.counts.first_draw, phases.packed(finding.drew))
+        self._tally.put(first_draw=first_draw)
         is_counted = finding.is_final or self._num_watched > _MAX_OPEN
-        self._count(num_learnt=int(is_counted), num_of_session=int(finding.is_of_session))
+        self._tally.count(num_learnt=int(is_counted), num_of_session=int(finding.is_of_session))
         if finding.why:
             self._leave(finding.why)
         self._refresh()
@@ -433,7 +344,7 @@ class Place:
         if not are_same(next(items)):
             return None
         self._desk.serves = True
-        return _reached(list(items))
+        return Reached.of_items(list(items))
 
     def _settle(
         self,
@@ -453,21 +364,23 @@ class Place:
         before_s = thread_cpu_s() + stores.wrote_s
         told = identities(paths, began_ns)
         if told is None:
-            self._count(num_misses=1)
+            self._tally.count(num_misses=1)
         else:
             parts = self._encoded(told, reached)
             memory = None if kept is None else stores.memory_of(kept)
             if kept is not None and memory is not None and _is_of(memory, told):
                 self._compare(index, kept, memory, parts)
             else:
-                self._keep(key, parts, made_s)
+                self._tally.keep(key, parts, made_s)
+                if self._tally.is_to_weigh:
+                    self._refresh()
         # Not by the clock on the wall: a task of another process in between ends nothing.
         self._desk.spent_s += thread_cpu_s() + stores.wrote_s - before_s
 
     def _encoded(self, told: Sequence[Identity], reached: Reached) -> list[memoryview]:
         """Raises NotStorable; also if a value that the script may change is not its own."""
         assert self._prefix is not None
-        levels = _levels_of(reached)
+        levels = reached.items()
         if not self._desk.copies and self._prefix.is_whole:
             return encode((list(told), *levels), in_rows=True)
         if not all(is_alone(values, name) for values in levels[1::3] for name in values):
@@ -475,34 +388,14 @@ class Place:
         foreign, is_whole = self._prefix.apart.memory, self._prefix.is_whole
         return encode((list(told), *levels), foreign, in_rows=is_whole)
 
-    def _wants_more(self) -> bool:
-        """Whether one more value is to be kept: there is time to write it, and room for one like
-        the last."""
-        if not self._desk.may_write(self._num_proven):
-            return False
-        if self._counts.num_made < phases.NUM_TO_WEIGH:
-            return True  # to know what it costs: cheaper values of others may make room
-        return self._desk.stores.has_room(self._nbytes)
-
-    def _keep(self, key: Key, parts: list[memoryview], made_s: float) -> None:
-        self._nbytes = nbytes = sum(part.nbytes for part in parts)
-        made_us = int(made_s * 1e6)
-        self._count(num_misses=1, num_made=1, made_us=made_us, made_nbytes=nbytes)
-        if self._counts.num_made % phases.NUM_TO_WEIGH == 0:
-            self._refresh()
-        if made_s < phases.MIN_GAIN * phases.read_s(nbytes):
-            return
-        if self._desk.stores.put(key, parts, made_us):
-            self._count(num_stored=1, stored_nbytes=nbytes)
-
     def _compare(self, index: Any, kept: Kept, memory: memoryview, parts: list[memoryview]) -> None:
         if not are_equal(parts, memory):
-            self._count(num_differed=1, num_checked=1)
+            self._tally.count(num_differed=1, num_checked=1)
             self._leave(f"sample {index!r} differed when it was made again")
             self._guarded(self._refresh)
             return
         is_proof = self._desk.is_only_worker or self._desk.stores.is_of_another(kept, os.getpid())
-        self._count(num_checked=1, num_hits=1, num_proven=int(is_proof))
+        self._tally.count(num_checked=1, num_hits=1, num_proven=int(is_proof))
         if self._phase is Phase.PROVING:
             self._refresh()
 
@@ -511,37 +404,6 @@ def _is_of(memory: memoryview, told: Sequence[Identity]) -> bool:
     """Whether a value is of these very files."""
     held = next(Value(memory).items(False))
     return [tuple(each) for each in held] == list(told)
-
-
-def are_equal(parts: Sequence[memoryview], held: memoryview) -> bool:
-    """Compare in pieces that fit the caches: a memoryview compares number by number."""
-    at = 0
-    for part in parts:
-        flat = part.cast("B")
-        for start in range(0, flat.nbytes, _PIECE_NBYTES):
-            piece = flat[start : start + _PIECE_NBYTES].tobytes()
-            if piece != held[at : at + len(piece)].tobytes():
-                return False
-            at += len(piece)
-    return at == held.nbytes
-
-
-def _levels_of(reached: Reached | None) -> list[Any]:
-    """List way, values and names of the dataset, of a function, then of what it calls."""
-    levels: list[Any] = []
-    while reached is not None:
-        levels += [reached.way, reached.values, reached.mine]
-        reached = reached.inner
-    return levels
-
-
-def _reached(levels: Sequence[Any]) -> Reached:
-    inner = None
-    for at in range(len(levels) - 3, -1, -3):
-        way, values, mine = levels[at : at + 3]
-        inner = Reached(way, values, mine, inner)
-    assert inner is not None
-    return inner
 
 
 def _split_of(dataset: Any) -> Split | str:

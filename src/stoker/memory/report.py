@@ -3,8 +3,8 @@
 Owner: the trainer, whose workers write the counts.
 """
 
+from stoker.memory.desk import DECODER
 from stoker.memory.phases import Counts, depth_of, of_files, phase_of
-from stoker.memory.place import DECODER
 from stoker.memory.store import Shelf, own_shelf
 from stoker.reports.metrics import DECODED, Remembered, RememberedOnDisk, RememberedPlace
 

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 from torch.utils.data import ConcatDataset, Subset, default_collate, default_convert
 
-from stoker.memory.place import Desk, Place
+from stoker.memory.desk import Desk
+from stoker.memory.place import Place
 from stoker.memory.store import Rows, ShelfAccess
 
 
@@ -38,7 +39,6 @@ class Memory:
     ) -> None:
         """is_only_worker: no other worker makes the loader's samples."""
         self._desk = Desk(access, is_only_worker)
-        self._places: list[Place] = []
         self._decoding = None if decoding is None else decoding(self._desk)
         if self._decoding is not None:
             self._desk.make_alone = functools.partial(self._decoding.during, operator.getitem)
@@ -70,8 +70,8 @@ class Memory:
 
     def close(self) -> None:
         """Count what is not counted yet."""
-        for place in self._places:
-            place.close()
+        with contextlib.suppress(Exception):  # ours
+            self._desk.close()
 
     def offer(self, rows: Rows | None) -> None:
         """Have the next sample's tensors written where they are to lie in their batch, if they are
@@ -93,8 +93,7 @@ class Memory:
             return Several(self._decoding, dataset)
         if function is None or getattr(dataset, "__getitems__", None) is not None:
             return dataset
-        self._places.append(Place(self._desk, dataset, where))
-        return Remembering(self._places[-1])
+        return Remembering(Place(self._desk, dataset, where))
 
 
 def like(dataset: Any, /, **changed: object) -> Any:

@@ -21,9 +21,8 @@ from stoker.wire.stream_copy import STREAM_NBYTES, StreamCopy, stream_copy
 # Of smaller samples there are so many that looking at each costs what its copy saves.
 # Measured: docs/decisions/006-streaming-stores.md
 SAMPLE_NBYTES = 64 * 1024
-MOVED_NBYTES = (
-    4 * 1024
-)  # of samples that are remembered: a copy of fewer bytes costs next to nothing
+# Of samples that are remembered: a copy of fewer bytes costs next to nothing.
+MOVED_NBYTES = 4 * 1024
 
 _DTYPES = {
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bfloat16,

@@ -22,8 +22,8 @@ from stoker.memory.decoders import decoders
 from stoker.memory.decoders.arguments import NotPlain, described
 from stoker.memory.decoders.redirect import redirect
 from stoker.memory.decoders.values import payload_of, value_of
+from stoker.memory.desk import Desk
 from stoker.memory.phases import Phase
-from stoker.memory.place import Desk
 from stoker.memory.store import ShelfAccess, make_shelf
 from tests.equality import decoding
 
@@ -62,13 +62,18 @@ def memory(monkeypatch):
     made._decoders.clear()
 
 
+def all_counted(decoder):
+    decoder._tally.close()
+    return decoder._tally.counts
+
+
 def served(memory, read, paths, name="PIL.Image.open"):
     """Read until all comes from the shelf; returns the decoder."""
     for _ in range(40):
         for path in paths:
             memory.during(read, path)
         decoder = memory._decoders[name]
-        counts, why = decoder._shelf.counts_of(decoder._key.digest())
+        counts, why = decoder._tally.known()
         assert not why
         if decoder._phase is Phase.SERVING and counts.num_stored >= len(paths):
             return decoder
@@ -226,13 +231,13 @@ def test_an_image_from_the_shelf_behaves_as_one_that_was_decoded(folder, memory,
             return behave(Image.open(path))
 
         plain = run()
-        before = decoder._counts.num_hits
+        before = decoder._tally.num_hits
         ours = memory.during(run)
         np.testing.assert_equal(ours, plain, err_msg=name)
         if name not in ("size", "mode", "format", "frames", "verify", "draft", "thumbnail"):
-            assert decoder._counts.num_hits > before, name
+            assert decoder._tally.num_hits > before, name
     assert not decoder.is_off
-    assert decoder._counts.num_differed == 0
+    assert decoder._tally.counts.num_differed == 0
 
 
 @pytest.mark.parametrize("ending", ["jpg", "png"])
@@ -279,7 +284,7 @@ def test_a_file_that_was_rewritten_is_decoded_again(folder, memory):
 def test_calls_in_threads_under_a_tracer_and_while_off_go_to_the_function(folder, memory):
     paths = paths_of(folder, "jpg")
     decoder = served(memory, loaded, paths)
-    before = decoder._counts
+    before = all_counted(decoder)
 
     def in_a_thread():
         found = []
@@ -298,7 +303,7 @@ def test_calls_in_threads_under_a_tracer_and_while_off_go_to_the_function(folder
 
     for image in (memory.during(in_a_thread), memory.during(traced), loaded(paths[0])):
         assert image.size == decoding.SIZE
-    assert decoder._counts == before
+    assert all_counted(decoder) == before
 
 
 def test_a_process_that_a_dataset_forks_calls_the_functions_themselves(memory):
@@ -329,7 +334,7 @@ def test_a_function_that_opens_another_file_or_draws_is_left_alone(folder, memor
             assert type(memory.during(owner.read, path)) in (bytes, float)
         decoder = memory._decoders[function.__name__]
         assert decoder.is_off
-        assert why in decoder._shelf.counts_of(decoder._key.digest())[1]
+        assert why in decoder._tally.known()[1]
 
 
 def test_a_subclass_and_an_image_with_a_load_of_its_own_are_left_alone(folder, memory):
@@ -338,9 +343,9 @@ def test_a_subclass_and_an_image_with_a_load_of_its_own_are_left_alone(folder, m
 
     paths = paths_of(folder, "jpg")
     decoder = served(memory, loaded, paths)
-    before = decoder._counts
+    before = all_counted(decoder)
     assert memory.during(lambda: Own(paths[0]).tobytes()) == loaded(paths[0]).tobytes()
-    assert decoder._counts == before
+    assert all_counted(decoder) == before
 
 
 # -- functions -----------------------------------------------------------------------------------------
@@ -405,7 +410,7 @@ def test_a_warning_names_the_callers_line_and_its_value_is_not_kept(memory, fold
         with pytest.warns(UserWarning, match="odd") as seen:
             memory.during(lambda: Library.read(str(folder / "0.png")))
         assert seen[0].filename == __file__
-    assert memory._decoders["read"]._counts.num_stored == 0
+    assert memory._decoders["read"]._tally.counts.num_stored == 0
 
 
 def test_an_array_comes_back_with_its_base_and_strides(memory, folder):

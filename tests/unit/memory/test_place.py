@@ -43,7 +43,7 @@ def served(shelf, tmp_path, no_gc_callbacks):
     dataset = impure.OneLine(tmp_path)
     place = place_in(shelf, dataset)
     while place._phase is not Phase.SERVING:
-        assert place._phase is not Phase.OFF or not place._row.why, place._row.why
+        assert place._phase is not Phase.OFF or not place._tally.known()[1]
         for index in range(impure.NUM):
             assert seeded(place.get, index) == seeded(dataset.__getitem__, index)
     return dataset, place
@@ -51,7 +51,7 @@ def served(shelf, tmp_path, no_gc_callbacks):
 
 def test_a_depth_that_another_worker_changes_between_two_samples_changes_none(shelf, served):
     dataset, place = served
-    other = Seat(shelf, 1).row_of(place._key, "")
+    other = Seat(shelf, 1).row_of(place._tally.key, "")
     other.write(EMPTY._replace(first_draw=packed((place._depth.path[0] - 1, 0))))
     before = place._depth
     for index in list(range(impure.NUM)) * 5:
@@ -65,7 +65,7 @@ def test_a_depth_that_another_worker_changes_between_two_samples_changes_none(sh
 
 def test_a_place_that_another_worker_turns_off_serves_no_more(shelf, served):
     _, place = served
-    Seat(shelf, 1).row_of(place._key, "").say_why("sample 3 differed when it was made again")
+    Seat(shelf, 1).row_of(place._tally.key, "").say_why("sample 3 differed when it was made again")
     for index in list(range(impure.NUM)) * 3:
         place.get(index)
     assert place._phase is Phase.OFF
@@ -78,7 +78,7 @@ def test_what_can_no_longer_be_watched_is_told_by_the_next_worker(shelf, served,
         again = place_in(shelf, dataset, seat=2)
         assert seeded(again.get, 1) == seeded(dataset.__getitem__, 1)
     assert again._phase is Phase.OFF
-    assert "cannot be looked into" in shelf.counts_of(place._key)[1]
+    assert "cannot be looked into" in shelf.counts_of(place._tally.key)[1]
 
 
 def test_a_collection_of_garbage_in_a_sample_is_not_the_samples():

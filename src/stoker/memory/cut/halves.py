@@ -14,7 +14,7 @@ name and lines, and nothing of ours between it and what it calls.
 
 import ast
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from stoker.memory.cut.hoist import hoisted, rebuilt, steps_of
@@ -64,6 +64,16 @@ class Reached(NamedTuple):
     mine: tuple[str, ...] = ()
     inner: "Reached | None" = None
     looked_up: dict[str, Any] = {}  # noqa: RUF012  # of a NamedTuple, and not written to
+
+    def items(self) -> list[Any]:
+        """List way, values and names of the function, then of what it called, and so on inward."""
+        inner = [] if self.inner is None else self.inner.items()
+        return [self.way, self.values, self.mine, *inner]
+
+    @classmethod
+    def of_items(cls, items: Sequence[Any]) -> "Reached":
+        way, values, mine, *rest = items
+        return cls(way, values, mine, cls.of_items(rest) if rest else None)
 
 
 class Inner(Protocol):

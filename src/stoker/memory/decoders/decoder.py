@@ -11,7 +11,6 @@ Owner: the worker's main thread.
 import functools
 import hashlib
 import os
-import statistics
 import sys
 import warnings
 from collections.abc import Callable
@@ -20,9 +19,9 @@ from typing import Any
 from stoker.clock import now_s, thread_cpu_s, wall_ns
 from stoker.memory import phases
 from stoker.memory.decoders.work import Work
-from stoker.memory.phases import Counts, Phase
-from stoker.memory.place import DECODER, Desk, are_equal
-from stoker.memory.store import Kept, Key, NotStorable, Value, encode, key_of
+from stoker.memory.desk import DECODER, Desk, Tally
+from stoker.memory.phases import Phase
+from stoker.memory.store import Kept, Key, NotStorable, Value, are_equal, encode, key_of
 from stoker.memory.watch import Evidence, Identity, is_settled
 from stoker.stack import passed_over
 
@@ -34,17 +33,13 @@ class Decoder:
     """A function whose values are remembered, in one worker. name: as a script writes it."""
 
     def __init__(self, desk: Desk, name: str) -> None:
-        self._desk, self._shelf = desk, desk.seat.shelf
-        self._name = name
-        self._key = hashlib.blake2b(desk.loader + DECODER.encode() + name.encode(), digest_size=16)
-        self._row = desk.seat.row_of(self._key.digest(), DECODER + name)
-        self._counts = Counts() if self._row is None else self._row.read()
-        self._times_s: list[float] = []  # of this worker's first calls
+        self._desk, self._name = desk, name
+        key = hashlib.blake2b(desk.loader + DECODER.encode() + name.encode(), digest_size=16)
+        self._tally = Tally(desk, key.digest(), DECODER + name)
         self._watched_s = 0.0
         self._num_calls = self._num_odd = 0
         self._num_proven = 0  # by all workers
         self._kept_at: dict[bytes, int] = {}  # of keys, the number of the call, until it serves
-        self._nbytes = 0  # of the last value
         self._phase = Phase.OFF
         self._guarded(self._refresh)
 
@@ -64,9 +59,7 @@ class Decoder:
 
     def _refresh(self) -> None:
         """Take in what the workers have found so far."""
-        counts, why = self._shelf.counts_of(self._key.digest())
-        if self._row is None:
-            why = why or "no seat at the shelf is free"
+        counts, why = self._tally.known()
         self._phase, why = phases.phase_of(phases.of_files(counts), why)
         self._num_proven = counts.num_proven
         if self._phase is Phase.SERVING:
@@ -79,25 +72,16 @@ class Decoder:
     def _leave(self, why: str) -> None:
         """Leave the function alone from here on, and say why."""
         self._phase = Phase.OFF
-        if self._row is not None and not self._row.why:
-            self._row.say_why(why)
-
-    def _count(self, **more: int) -> None:
-        if self._row is None:
-            return
-        for name, number in more.items():
-            more[name] = getattr(self._counts, name) + number
-        self._counts = self._counts._replace(**more)
-        self._row.write(self._counts)
+        self._tally.say_why(why)
 
     def _guarded(self, ours: Callable[..., Any], *arguments: Any) -> Any:
         """Call what runs nothing of the script's; if it fails, the function is left alone."""
         try:
             return ours(*arguments)
         except NotStorable as error:
-            self._count(num_misses=1)
+            self._tally.count(num_misses=1)
             self._num_odd += 1
-            if self._num_odd >= phases.NUM_TO_WEIGH and not self._counts.num_made:
+            if self._num_odd >= phases.NUM_TO_WEIGH and not self._tally.counts.num_made:
                 self._leave(f"its value {error}")
         except Exception as error:
             self._leave(f"stoker failed: {type(error).__name__}: {error}")
@@ -119,12 +103,13 @@ class Decoder:
         key = key_of(b"", b"", (self._name, work.told))  # of this run alone
         kept = self._desk.stores.find(key)
         if kept is None:
-            return functools.partial(self._make, key, None) if self._wants_more() else self._plain
-        if self._phase is Phase.SERVING and not phases.must_check(self._counts.num_hits):
+            self._desk.worked_s = max(self._desk.worked_s, thread_cpu_s())
+            wants_more = self._tally.wants_more(key, self._num_proven)
+            return functools.partial(self._make, key, None) if wants_more else self._plain
+        if self._phase is Phase.SERVING and not phases.must_check(self._tally.num_hits):
             found = self._read(kept, work)
             if found:
-                self._count(num_hits=1, saved_us=kept.made_us)
-                self._desk.saved_s += kept.made_us / 1e6
+                self._tally.serve(kept.made_us)
                 return lambda work: found[0]
         return functools.partial(self._make, key, kept)
 
@@ -140,22 +125,16 @@ class Decoder:
     @passed_over
     def _plain(self, work: Work) -> Any:
         """Have a value made that is neither kept nor compared."""
-        self._count(num_misses=1)
+        self._tally.make_plain()
         return work.make()
 
     @passed_over
     def _time(self, work: Work) -> Any:
         began_s = now_s()
         value = work.make()
-        self._times_s.append(now_s() - began_s)
-        if phases.are_enough(self._times_s):
-            self._guarded(self._note_times)
+        if self._tally.is_timed(now_s() - began_s):
+            self._guarded(self._refresh)
         return value
-
-    def _note_times(self) -> None:
-        took_us = int(1e6 * statistics.median_low(self._times_s))
-        self._count(num_timed=phases.NUM_TIME, timed_us=phases.NUM_TIME * took_us)
-        self._refresh()
 
     @passed_over
     def _learn(self, work: Work) -> Any:
@@ -163,10 +142,8 @@ class Decoder:
         found: list[str] = []
         opened, began_s = self._desk.opened, now_s()
         self._desk.watch_readers()
-        profiles = (
-            self._counts.num_learnt < phases.NUM_PROFILED
-            or self._watched_s < phases.PROFILE_FRAC * thread_cpu_s()
-        )
+        known, _ = self._tally.known()
+        profiles = phases.may_profile(known, self._watched_s, thread_cpu_s())
         evidence = Evidence(found.append if profiles else None, self._desk.trusted)
         before = self._desk.look()
         opened.begin()
@@ -188,8 +165,8 @@ class Decoder:
         return value
 
     def _note(self, why: str) -> None:
-        self._counts = self._counts._replace(first_draw=phases.packed(()))
-        self._count(num_learnt=1)
+        self._tally.put(first_draw=phases.packed(()))
+        self._tally.count(num_learnt=1)
         if why:
             self._leave(why)
         self._refresh()
@@ -213,7 +190,7 @@ class Decoder:
         is_clean = not trace and not _others(paths, work) and look() == before
         has_warned = counted.cache_info().misses > 0
         if not is_clean or has_warned or len(sys.modules) != num_modules:
-            self._count(num_misses=1)
+            self._tally.count(num_misses=1)
         else:
             self._guarded(self._settle, key, kept, work, holder, began_ns, made_s)
         return holder[0]
@@ -236,7 +213,7 @@ class Decoder:
         before_s = thread_cpu_s()
         told = work.identify()
         if told is None or not all(is_settled(each, began_ns) for each in told):
-            self._count(num_misses=1)
+            self._tally.count(num_misses=1)
             return
         payload = work.payload(holder)
         parts = encode((list(told), payload))  # which view the payload's memory
@@ -247,36 +224,22 @@ class Decoder:
             self._keep(key, parts, made_s)
         self._desk.spent_s += thread_cpu_s() - before_s
 
-    def _wants_more(self) -> bool:
-        """Whether one more value is to be kept: there is time to write it, and room for one like
-        the last."""
-        desk = self._desk
-        desk.worked_s = max(desk.worked_s, thread_cpu_s())
-        return desk.may_write(self._num_proven) and desk.stores.has_room(self._nbytes)
-
     def _keep(self, key: Key, parts: list[memoryview], made_s: float) -> None:
-        self._nbytes = nbytes = sum(part.nbytes for part in parts)
-        made_us = int(made_s * 1e6)
-        self._count(num_misses=1, num_made=1, made_us=made_us, made_nbytes=nbytes)
-        if self._counts.num_made % phases.NUM_TO_WEIGH == 0:
+        if self._tally.keep(key, parts, made_s) and self._phase is Phase.PROVING:
+            self._kept_at[key.now] = self._num_calls
+        if self._tally.is_to_weigh:
             self._refresh()
-        if made_s < phases.MIN_GAIN * phases.read_s(nbytes):
-            return
-        if self._desk.stores.put(key, parts, made_us):
-            if self._phase is Phase.PROVING:
-                self._kept_at[key.now] = self._num_calls
-            self._count(num_stored=1, stored_nbytes=nbytes)
 
     def _compare(
         self, key: Key, work: Work, kept: Kept, memory: memoryview, parts: list[memoryview]
     ) -> None:
         if not are_equal(parts, memory):
-            self._count(num_differed=1, num_checked=1)
+            self._tally.count(num_differed=1, num_checked=1)
             name = min(work.paths, default="a value")
             self._leave(f"{name} differed when it was read again")
             return
         is_proof = self._is_proof(key, kept)
-        self._count(num_checked=1, num_hits=1, num_proven=int(is_proof))
+        self._tally.count(num_checked=1, num_hits=1, num_proven=int(is_proof))
         if self._phase is Phase.PROVING:
             self._refresh()
 

@@ -23,7 +23,7 @@ from stoker.memory.decoders import arrays, functions, pillow
 from stoker.memory.decoders.decoder import Decoder
 from stoker.memory.decoders.redirect import Hook, Undo, redirect
 from stoker.memory.decoders.work import Work
-from stoker.memory.place import Desk
+from stoker.memory.desk import Desk
 from stoker.memory.watch import is_traced
 from stoker.stack import passed_over
 from stoker.trusted import is_trusted

@@ -19,7 +19,8 @@ _TEXT_NBYTES = 256
 ROW_NBYTES = 768
 _CHECK_AT = _KEY.size + _NUMBERS.size
 _NAME_AT = _CHECK_AT + _CHECK.size
-assert _NAME_AT + 2 * _TEXT_NBYTES <= ROW_NBYTES
+_ORIGIN_AT = _NAME_AT + 2 * _TEXT_NBYTES
+assert _ORIGIN_AT + _KEY.size <= ROW_NBYTES
 
 
 def pack_counts(counts: Counts) -> bytes:
@@ -65,6 +66,15 @@ class Row:
 
     def say_why(self, why: str) -> None:
         self._put(_NAME_AT + _TEXT_NBYTES, why)
+
+    @property
+    def origin(self) -> bytes:
+        """The state in which the place was found at first, for other runs; empty if not said."""
+        told = bytes(self._memory[_ORIGIN_AT : _ORIGIN_AT + _KEY.size])
+        return told if any(told) else b""
+
+    def say_origin(self, state: bytes) -> None:
+        self._memory[_ORIGIN_AT : _ORIGIN_AT + _KEY.size] = state
 
     def begin(self, key: bytes, name: str) -> None:
         """Take an unused row for a place; the key last, for it makes the row one that counts."""

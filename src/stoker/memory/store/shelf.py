@@ -18,12 +18,11 @@ from typing import NamedTuple
 
 from stoker.memory.phases import Counts, added, most_wanted, must_go
 from stoker.memory.store.checksum import checksum
-from stoker.memory.store.disk import Disk, DiskWish
+from stoker.memory.store.disk import NUM_SEATS, Disk, DiskWish
 from stoker.memory.store.index import KEY_NBYTES, SLOT_NBYTES, Entry, Index
 from stoker.memory.store.rows import MAX_PLACES, ROW_NBYTES, Row
 from stoker.wire.arena import Arena
 
-NUM_SEATS = 64  # of workers that write at once; one without a seat only reads
 _NUM_SLOTS = 1 << 20  # of the index: 48 MB at most, of which only touched pages exist
 _MAX_NBYTES = 32 << 40  # of address space, of 128 TiB
 _SPAN_PER_BUDGET = 2
@@ -87,12 +86,12 @@ class Shelf:
     def make_room(self) -> None:
         """Remove values that cost little, if there was no room for some that cost much; only while no
         worker lives, which may be reading them."""
+        if self._taken or 2 * self.used_nbytes() < self.budget_nbytes:
+            return  # no sample takes half of it
         wanted = most_wanted([counts for _, _, counts in self.places().values()])
-        if self._taken or wanted is None:
+        if wanted is None or self.used_nbytes() + wanted.sample_nbytes <= self.budget_nbytes:
             return
         missing_nbytes = wanted.nbytes
-        if self.used_nbytes() + wanted.sample_nbytes <= self.budget_nbytes:
-            return
         found = [(entry.made_us / entry.nbytes, key, entry) for key, entry in self._index.entries()]
         for cost, key, entry in sorted(found):
             if missing_nbytes <= 0 or not must_go(cost, wanted.us_per_byte):
@@ -159,6 +158,11 @@ class Shelf:
             if num_unused == _NUM_UNUSED:  # the lowest seats are taken first
                 break
         return added([row.read() for row in rows]), next((row.why for row in rows if row.why), "")
+
+    def origin_of(self, key: bytes) -> bytes:
+        """Return what a place of this run had as its state at first; empty if nobody has said."""
+        rows = (row for seat in range(NUM_SEATS) for row in self.rows_of(seat) if row.key == key)
+        return next((row.origin for row in rows if row.origin), b"")
 
     def rows_of(self, seat: int) -> Iterator[Row]:
         """Iterate the rows that a seat has begun."""

@@ -90,7 +90,7 @@ class Seats:
                     seats = self._shelf.take_seats(len(slots))
                     self._seat_of = dict(zip(slots, seats, strict=False))
                     if self._shelf.disk is not None:
-                        self._shelf.disk.make_room()
+                        self._shelf.disk.make_room(wish.loader)
                         self._shelf.disk.open_seats(seats)
 
     def of(self, slot: Hashable) -> ShelfAccess | None:

@@ -5,14 +5,16 @@ Owner: the worker's main thread.
 """
 
 import hashlib
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from stoker.clock import now_s
-from stoker.memory.phases import MIN_GAIN
+from stoker.memory.phases import MIN_GAIN, Counts
 from stoker.memory.store.disk import Disk
 from stoker.memory.store.index import Entry
 from stoker.memory.store.shelf import ShelfAccess
 
+_PIECE_NBYTES = 1 << 18
 _NUM_TO_JUDGE = 16  # values read from a disk, before it is judged
 
 
@@ -105,12 +107,23 @@ class Stores:
         """Whether another worker has made a value than the one with this pid."""
         return kept.entry.pid != (self.seat if kept.is_on_disk else pid)
 
-    def has_room(self, nbytes: int) -> bool:
+    def learnt(self, state: bytes) -> Counts | None:
+        """Return what an earlier run has learnt of a place in this state."""
+        return None if self._disk is None else self._disk.learnt(state)
+
+    def note_learnt(self, state: bytes, counts: Counts) -> None:
+        """Tell other runs what was learnt of a place. state: empty if that could not be told."""
+        if self._disk is not None and state:
+            self._disk.note_learnt(state, counts)
+
+    def has_room(self, key: Key, nbytes: int) -> bool:
+        """Whether there is room, on disk too if the key is one that has a place there."""
         seat = self.seat
         if seat is None:
             return False
-        on_shelf = self._shelf.has_room(seat, nbytes)
-        return on_shelf or (self._disk is not None and self._disk.has_room(seat, nbytes))
+        if self._shelf.has_room(seat, nbytes):
+            return True
+        return self._disk is not None and key.lasting != b"" and self._disk.has_room(seat, nbytes)
 
     def put(self, key: Key, parts: list[memoryview], made_us: int) -> bool:
         """Keep a value in memory, and on disk if it is to last or if memory is full. Returns
@@ -128,3 +141,16 @@ class Stores:
             is_kept |= self._disk.put(self.seat, key.lasting, parts, made_us)
             self.wrote_s += now_s() - began_s
         return is_kept
+
+
+def are_equal(parts: Sequence[memoryview], held: memoryview) -> bool:
+    """Compare in pieces that fit the caches: a memoryview compares number by number."""
+    at = 0
+    for part in parts:
+        flat = part.cast("B")
+        for start in range(0, flat.nbytes, _PIECE_NBYTES):
+            piece = flat[start : start + _PIECE_NBYTES].tobytes()
+            if piece != held[at : at + len(piece)].tobytes():
+                return False
+            at += len(piece)
+    return at == held.nbytes

@@ -95,7 +95,8 @@ class JobProcess:
     def start(self, own: Slot, slot: Slot, seat: int | None) -> tuple[Channel, Arena, Marks]:
         """Start a worker; returns its channel, arena and mark of the task that it is making.
 
-        seat: at the shelf; own: the template's name for it, since another of the same slot may still be ending.
+        own: the template's name for it, since another of the same slot may still be ending; seat: at
+        the shelf.
         """
         arena, marks = Arena(self._arena_nbytes, can_travel=True), Marks(1, can_travel=True)
         sock = self.template.start(own)

@@ -14,6 +14,7 @@ from multiprocessing.reduction import DupFd
 from typing import Protocol
 from weakref import ref
 
+from stoker import descriptors
 from stoker.wire.arena.forked_child import ForkedChild
 
 # Address space of an arena of a worker on another machine, at either end. Only touched pages exist,
@@ -45,7 +46,7 @@ class Arena:
         if fd is None:
             flags |= mmap.MAP_ANONYMOUS
         self._fd = fd
-        self._file = None if fd is None else _file_of(fd)
+        self._file = None if fd is None else descriptors.of(fd)
         self._map = mmap.mmap(-1 if fd is None else fd, nbytes, flags=flags)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
 
@@ -56,9 +57,8 @@ class Arena:
 
     def __del__(self) -> None:
         fd = getattr(self, "_fd", None)
-        # The script may have closed it, and another file have got its number.
-        if fd is not None and _file_of(fd) == self._file:
-            os.close(fd)
+        if fd is not None and self._file is not None:
+            descriptors.close(fd, self._file)
 
     def view(self, offset: int, nbytes: int) -> memoryview:
         """Return a view of these bytes; the caller knows that they are not freed meanwhile."""
@@ -73,7 +73,7 @@ class Arena:
     def own_view(self, offset: int, nbytes: int) -> memoryview | None:
         """View these bytes through a mapping of its own: what is written there, nobody else sees.
         Only pages that are touched cost anything. None if the system does not map it so."""
-        if self._fd is None or _file_of(self._fd) != self._file:  # the script has closed it
+        if self._fd is None or self._file is None or not descriptors.is_still(self._fd, self._file):
             return None
         start = offset // mmap.PAGESIZE * mmap.PAGESIZE
         mapped = _private(self._fd, start, offset + nbytes - start)
@@ -94,14 +94,6 @@ class Arena:
         but not that object.
         """
         return (ctypes.c_ubyte * nbytes).from_buffer(self._map, offset)
-
-
-def _file_of(fd: int) -> tuple[int, int] | None:
-    try:
-        status = os.fstat(fd)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _private(fd: int, start: int, nbytes: int) -> memoryview | None:

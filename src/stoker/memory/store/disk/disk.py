@@ -18,13 +18,14 @@ from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stoker import descriptors
 from stoker.memory.phases import Counts
 from stoker.memory.store.checksum import checksum
 from stoker.memory.store.disk.folder import Folder
 from stoker.memory.store.index import SLOT_NBYTES, Entry, Index, slot_of
 from stoker.wire.arena import Arena
 
-NUM_SEATS = 64  # as at the shelf
+NUM_SEATS = 64  # of workers that write at once; one without a seat only reads
 MAX_SEGMENTS = 2048  # of earlier runs; older ones are not read
 _NUM_SLOTS = 1 << 20
 _ALIGN_NBYTES = 64
@@ -52,8 +53,9 @@ class Disk:
         self._wish = wish
         self._folder = Folder(wish.path)
         self._files: dict[int, tuple[int, int]] = {}  # of the seats
-        self._told: dict[int, tuple[object, ...]] = {}  # which files these are
+        self._told: dict[int, tuple[descriptors.Identity, ...]] = {}  # which files these are
         self._num_segments = NUM_SEATS
+        self._loaders: frozenset[bytes] = frozenset()  # that have begun
         self._begin(Arena(_INDEX_AT + _NUM_SLOTS * SLOT_NBYTES, can_travel=True))
         if self.keeps:
             self._load()
@@ -79,9 +81,8 @@ class Disk:
 
     def __del__(self) -> None:
         for seat, fds in getattr(self, "_files", {}).items():
-            if tuple(map(_file_of, fds)) == self._told[seat]:
-                for fd in fds:
-                    os.close(fd)
+            for fd, told in zip(fds, self._told[seat], strict=True):
+                descriptors.close(fd, told)
         for fd in getattr(self, "_readable", {}).values():
             if fd is not None:
                 os.close(fd)
@@ -107,15 +108,17 @@ class Disk:
         try:
             name = self._folder.name_of(seat)
             self._files[seat] = self._folder.open_new(name, self.keeps)
-            self._told[seat] = tuple(map(_file_of, self._files[seat]))
+            self._told[seat] = tuple(map(descriptors.of, self._files[seat]))
         except OSError as error:
             self.say_why(f"{error.strerror or error}: {self._folder.path}")
             return False
         return True
 
-    def make_room(self) -> None:
-        """Remove what this run has not read though an epoch is over, if there was no room for more."""
-        if self.keeps and self._was_full[0]:
+    def make_room(self, loader: bytes) -> None:
+        """Remove what this run has not read, if there was no room for more. loader: which begins; only
+        when it has been there before, and so others, as that of a validation set, had their turn."""
+        has_been, self._loaders = loader in self._loaders, self._loaders | {loader}
+        if self.keeps and has_been and self._was_full[0]:
             self._was_full[0] = 0
             for number in range(NUM_SEATS, self._num_segments):
                 if not self._was_read[number]:
@@ -198,7 +201,7 @@ class Disk:
         """Append a value, and tell the index and the file of slots. Returns False if that fails."""
         if seat not in self._files and not self._open(seat):
             return False
-        if tuple(map(_file_of, self._files[seat])) != self._told[seat]:
+        if not all(map(descriptors.is_still, self._files[seat], self._told[seat])):
             # Another file may have got the number since: nothing is written to that, nor closed.
             del self._files[seat]
             self.say_why("something in the script has closed its files")
@@ -239,17 +242,9 @@ def _disk_of(
     disk = object.__new__(Disk)
     disk._wish, disk._folder, disk._num_segments = wish, folder, num_segments
     disk._files = {seat: (one.detach(), two.detach()) for seat, (one, two) in files.items()}
-    disk._told = {seat: tuple(map(_file_of, fds)) for seat, fds in disk._files.items()}
+    disk._told = {seat: tuple(map(descriptors.of, fds)) for seat, fds in disk._files.items()}
     disk._begin(arena)
     return disk
-
-
-def _file_of(fd: int) -> tuple[int, int] | None:
-    try:
-        status = os.fstat(fd)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _write(fd: int, memory: memoryview, at: int) -> None:

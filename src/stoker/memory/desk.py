@@ -1,0 +1,169 @@
+"""A worker's desk at the shelf, and the tallies of the places that it has there.
+
+Owner: the worker's main thread.
+"""
+
+import operator
+import statistics
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from stoker.memory import phases
+from stoker.memory.phases import Counts
+from stoker.memory.store import Key, Rows, Seat, ShelfAccess, Stores
+from stoker.memory.watch import Opened, global_look, tell_of_readers
+
+DECODER = "decoder "  # before the name of a place that is a function, and no dataset
+_COUNT_EVERY = 16  # hits: to note each for all workers to see would cost a tenth of it
+_COUNT_PLAIN_EVERY = 64  # samples that are neither kept nor compared
+
+
+class Desk:
+    """What the places of one worker share: its seat at the shelf, and the time it has spent there.
+
+    copies: whether samples are the script's to change, and not only copied into a batch; rows: of
+    the batch that the next sample is copied into, by where in it each of its tensors lies; None if
+    that is not known; serves: whether a sample came from the shelf.
+    """
+
+    def __init__(self, access: ShelfAccess, is_only_worker: bool) -> None:
+        self.seat = Seat(access.shelf, access.seat)
+        self.stores = Stores(access)
+        self.loader, self.audit, self.trusted = access.loader, access.audit, access.trusted
+        self.is_only_worker = is_only_worker
+        self.opened = Opened()
+        self.look = global_look()
+        self.copies = True
+        self.rows: Rows | None = None
+        self.serves = False
+        # Makes a sample of a dataset that is left alone.
+        self.make_alone: Callable[[Any, Any], Any] = operator.getitem
+        self.tallies: list[Tally] = []
+        self._num_modules = 0
+        self.worked_s = self.saved_s = self.spent_s = 0.0
+
+    def watch_readers(self) -> bool:
+        """Hear of files that compiled code opens. Returns whether more has been imported since."""
+        num = len(sys.modules)
+        if num == self._num_modules:
+            return False
+        self._num_modules = num
+        tell_of_readers(self.opened.note)
+        return True
+
+    def close(self) -> None:
+        """Count what is not counted yet."""
+        for tally in self.tallies:
+            tally.close()
+
+
+class Tally:
+    """What one worker counts of a place, and the values that it keeps. counts: its own so far."""
+
+    def __init__(self, desk: Desk, key: bytes, name: str) -> None:
+        """key, name: the place's."""
+        self._desk, self._shelf, self.key = desk, desk.seat.shelf, key
+        self._row = desk.seat.row_of(key, name)
+        self.counts = Counts() if self._row is None else self._row.read()
+        self._num_served = self._served_us = 0  # hits not counted yet, and what they saved
+        self._num_plain = 0  # samples not counted yet that were neither kept nor compared
+        self._times_s: list[float] = []  # of the worker's first samples
+        self._nbytes = 0  # of the last value
+        desk.tallies.append(self)
+
+    @property
+    def num_hits(self) -> int:
+        return self.counts.num_hits + self._num_served
+
+    def known(self) -> tuple[Counts, str]:
+        """Return what all workers know of the place, and why it is left alone if it is."""
+        counts, why = self._shelf.counts_of(self.key)
+        if self._row is None:
+            why = why or "no seat at the shelf is free"
+        return counts, why
+
+    def say_why(self, why: str) -> None:
+        """Say why the place is left alone; the first reason stays."""
+        if self._row is not None and not self._row.why:
+            self._row.say_why(why)
+
+    @property
+    def origin(self) -> bytes:
+        """The state of the place when a worker first met it; empty if nobody has said."""
+        return self._shelf.origin_of(self.key)
+
+    def say_origin(self, state: bytes) -> None:
+        if self._row is not None:
+            self._row.say_origin(state)
+
+    def count(self, **more: int) -> None:
+        if self._row is None:
+            return
+        if self._num_served:
+            more["num_hits"] = more.get("num_hits", 0) + self._num_served
+            more["saved_us"] = more.get("saved_us", 0) + self._served_us
+            self._num_served = self._served_us = 0
+        self.put(**{name: getattr(self.counts, name) + number for name, number in more.items()})
+
+    def put(self, **numbers: int) -> None:
+        """Set numbers, where `count` adds to them."""
+        if self._row is not None:
+            self.counts = self.counts._replace(**numbers)
+            self._row.write(self.counts)
+
+    def serve(self, made_us: int) -> None:
+        """Count a hit. made_us: that it saved."""
+        self._num_served += 1
+        self._served_us += made_us
+        self._desk.saved_s += made_us / 1e6
+        if self._num_served >= _COUNT_EVERY:
+            self.count()
+
+    def make_plain(self) -> None:
+        """Count a sample that was neither kept nor compared."""
+        self._num_plain += 1
+        if self._num_plain >= _COUNT_PLAIN_EVERY:
+            self.close()
+
+    def close(self) -> None:
+        """Count what is not counted yet."""
+        num_plain, self._num_plain = self._num_plain, 0
+        if num_plain or self._num_served:
+            self.count(num_misses=num_plain)
+
+    def is_timed(self, took_s: float) -> bool:
+        """Take how long a sample took. Returns whether it is known by now how dear they are."""
+        self._times_s.append(took_s)
+        if not phases.are_enough(self._times_s):
+            return False
+        took_us = int(1e6 * statistics.median_low(self._times_s))
+        self.count(num_timed=phases.NUM_TIME, timed_us=phases.NUM_TIME * took_us)
+        return True
+
+    def wants_more(self, key: Key, num_proven: int) -> bool:
+        """Whether one more value is to be kept: there is time to write it, and room for one like the
+        last. num_proven: by all workers."""
+        desk = self._desk
+        if not phases.may_write(desk.spent_s, desk.worked_s, desk.saved_s, num_proven):
+            return False
+        if self.counts.num_made < phases.NUM_TO_WEIGH:
+            return True  # to know what it costs: cheaper values of others may make room
+        return desk.stores.has_room(key, self._nbytes)
+
+    def keep(self, key: Key, parts: list[memoryview], made_s: float) -> bool:
+        """Keep a value, if that gains. Returns whether it is kept."""
+        self._nbytes = nbytes = sum(part.nbytes for part in parts)
+        made_us = int(made_s * 1e6)
+        self.count(num_misses=1, num_made=1, made_us=made_us, made_nbytes=nbytes)
+        if made_s < phases.MIN_GAIN * phases.read_s(nbytes):
+            return False
+        is_kept = self._desk.stores.put(key, parts, made_us)
+        if is_kept:
+            self.count(num_stored=1, stored_nbytes=nbytes)
+        return is_kept
+
+    @property
+    def is_to_weigh(self) -> bool:
+        """Whether so many more were made that their gain is to be judged anew."""
+        return self.counts.num_made % phases.NUM_TO_WEIGH == 0
