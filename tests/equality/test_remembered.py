@@ -3,9 +3,6 @@
 Datasets that must not be remembered are left alone, and say why (impure.py).
 """
 
-import os
-import random
-import signal
 import sys
 
 import pytest
@@ -13,13 +10,20 @@ import torch
 from torch.utils.data import DataLoader, RandomSampler
 
 from stoker.config import Settings
-from stoker.memory.store import shelf as shelf_module
 from stoker.memory.store import shelves
 from tests.equality import impure, impure_helpers
+from tests.equality.remembering import (
+    AUDIT,
+    KEPT,
+    ON,
+    damaging,
+    epochs,
+    killing,
+    loader_of,
+    place_of,
+    rewrite,
+)
 from tests.equality.sides import both, installed, play
-
-EPOCHS = 4
-ON, AUDIT = Settings(quiet=True, cache="auto"), Settings(quiet=True, cache="audit")
 
 
 @pytest.fixture(autouse=True)
@@ -33,30 +37,6 @@ def folder(tmp_path):
     for k in range(impure.NUM):
         (tmp_path / f"{k}.txt").write_text("x" * (k + 1))
     return tmp_path
-
-
-def loader_of(kind, folder, **options):
-    if kind in impure.COLLATED:
-        options["collate_fn"] = impure.as_numbers
-    return lambda workers: DataLoader(
-        kind(folder), batch_size=4, shuffle=True, num_workers=workers, **options
-    )
-
-
-def epochs(loader, num=EPOCHS):
-    for _ in range(num):
-        yield from loader
-
-
-def place_of(kind):
-    """What the shelf knows of a dataset: why it is left alone, and the counts."""
-    found = [
-        (why, counts)
-        for name, why, counts in shelves.own_shelf().places().values()
-        if name.endswith(f" {kind.__qualname__}")
-    ]
-    assert len(found) == 1, found
-    return found[0]
 
 
 @pytest.mark.parametrize("kind", impure.ALL, ids=lambda kind: kind.__name__)
@@ -74,9 +54,6 @@ def test_a_dataset_is_remembered_or_left_alone_and_its_batches_are_torchs(kind, 
         assert any(reason in why for reason in kind.becomes.split(" or "))
         assert counts.num_hits == counts.num_proven  # none was served
     assert counts.num_differed == 0
-
-
-KEPT = [kind for kind in impure.ALL if kind.becomes == impure.KEPT]
 
 
 FEW = (impure.Pure, impure.ThenRandom, impure.OfAFile, impure.LargeInPlace, impure.HeadInABranch)
@@ -166,14 +143,6 @@ def test_living_workers_remember_too(workers, folder):
     why, counts = place_of(impure.ThenRandom)
     assert why == ""
     assert counts.num_hits > impure.NUM
-
-
-def rewrite(path, text, keeps_size):
-    """With another size, or with the size and the time of change that it had."""
-    before = path.stat()
-    path.write_text(text * before.st_size if keeps_size else text * (before.st_size + 2))
-    if keeps_size:
-        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 @pytest.mark.parametrize("keeps_size", [False, True])
@@ -266,52 +235,9 @@ def test_subsets_and_concatenations_share_what_they_hold(folder):
 # -- what may happen to the shelf, and who may watch -------------------------------------------------
 
 
-def damage(shelf, rng):
-    """Write noise over the index, the values and the rows; not over what a worker alone uses."""
-    memory = shelf._arena.view(0, shelf._arena.nbytes)
-    used = [*range(4096, shelf_module._SEATS_AT, 64)]
-    for seat, tail in enumerate(shelf._tails):
-        start = shelf_module._SEATS_AT + seat * shelf.span_nbytes
-        used += range(start, start + tail, 64)
-    used = [at for at in used if any(memory[at : at + 64])]
-    for at in rng.sample(used, len(used) // 3):
-        memory[at + rng.randrange(64)] ^= rng.randrange(1, 256)
-
-
-def damaging(monkeypatch):
-    """Epochs, after each of which a shelf with a small index is damaged."""
-    rng = random.Random(3)
-    index_nbytes = shelf_module._SEATS_AT - shelf_module._INDEX_AT
-    monkeypatch.setattr(shelf_module, "_NUM_SLOTS", 1 << 12)
-    small_nbytes = (1 << 12) * index_nbytes // (1 << 20)
-    monkeypatch.setattr(shelf_module, "_SEATS_AT", shelf_module._INDEX_AT + small_nbytes)
-
-    def run(loader):
-        num_hits = 0
-        for epoch in range(10):
-            yield from loader
-            shelf = shelves.own_shelf()
-            if shelf is not None and epoch > 2:
-                num_hits += sum(counts.num_hits for _, _, counts in shelf.places().values())
-                damage(shelf, rng)
-        assert shelf is None or num_hits > impure.NUM
-
-    return run
-
-
 @pytest.mark.parametrize("kind", [impure.Pure, impure.ThenRandom, impure.OfAFile])
 def test_a_shelf_that_is_damaged_between_epochs_changes_no_batch(kind, folder, monkeypatch):
     both(loader_of(kind, folder), damaging(monkeypatch), settings=ON)
-
-
-def killing(loader):
-    """Six epochs, in each of which a worker is killed."""
-    for epoch in range(6):
-        iterator = iter(loader)
-        for number, batch in enumerate(iterator):
-            if number == epoch:
-                os.kill(iterator._workers[epoch % 2].pid, signal.SIGKILL)
-            yield batch
 
 
 def test_workers_that_are_killed_while_they_write_change_no_batch(folder):

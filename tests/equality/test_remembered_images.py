@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader, Dataset, Subset, default_convert
 from stoker.memory.store import checksum as checksum_module
 from stoker.memory.store import coding, shelves
 from stoker.wire.palette import palette
+from tests.equality.remembering import AUDIT, ON, damaging, epochs, place_of
 from tests.equality.sides import both
-from tests.equality.test_remembered import AUDIT, ON, damaging, epochs, place_of
 
 NUM, SIZE = 24, 96
 RAW_NBYTES = 3 * SIZE * SIZE * 4

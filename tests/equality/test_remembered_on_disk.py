@@ -21,8 +21,8 @@ from stoker.memory.store.disk import Disk
 from stoker.memory.store.disk import disk as disk_module
 from stoker.memory.watch import lasting
 from tests.equality import impure
+from tests.equality.remembering import KEPT, epochs, killing, loader_of, place_of, rewrite
 from tests.equality.sides import both
-from tests.equality.test_remembered import KEPT, epochs, killing, loader_of, place_of, rewrite
 
 MUCH = 1 << 30
 NAME = "stoker-remembered-1"

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from stoker.clock import Deadline
+from stoker.fingerprint import written
 from stoker.fingerprint.fingerprint import Unwatchable, fingerprint
 from stoker.fingerprint.written import BLOCK_NBYTES, WrittenPages, written_pages
 
@@ -21,7 +22,8 @@ NBYTES = 8 * BLOCK_NBYTES
 
 
 @pytest.fixture
-def pages():
+def pages(monkeypatch):
+    monkeypatch.setattr(written, "_living", None)  # an earlier test's loader may still hold some
     found = written_pages()
     if found is None:
         pytest.skip("this kernel or sandbox has no asynchronous userfaultfd (Linux 6.7)")
