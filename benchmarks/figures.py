@@ -61,6 +61,15 @@ class Check:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Beside:
+    """One more side under stoker, run in another way."""
+
+    name: str
+    run_flags: tuple[str, ...] = ()  # of `stoker run`
+    flags: tuple[str, ...] = ()  # of the script
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
     """One way to run one script; a figure has one or several."""
 
@@ -79,7 +88,10 @@ class Case:
     is_alone: bool = False  # measures a part of stoker that plain torch has nothing like
     takes_turns: bool = False  # see turns.py
     run_flags: tuple[str, ...] = ()  # of `stoker run`
-    beside: tuple[str, tuple[str, ...]] | None = None  # one more side under stoker: name, run_flags
+    plain_flags: tuple[str, ...] = ()  # of the script; come after `flags`, and win
+    stoker_flags: tuple[str, ...] = ()
+    beside: Beside | None = None
+    takes_plain_num_workers: bool = False  # what suits torch best is what stoker gets
     leaves_something: bool = False  # for the next run: one goes before the pairs
 
 
@@ -167,17 +179,28 @@ def peak(keep: str) -> Case:
     )
 
 
-def remembered(case: str, bar: float) -> Case:
-    """Epochs once all is kept against torch's; `first`: the first one against --cache off."""
+def num_epochs(num: int) -> tuple[str, ...]:
+    return ("--num-epochs", str(num))
+
+
+def remembered(case: str, bar: float, num_samples: int, num_warm: int = 3) -> Case:
+    """Epochs once all is kept against torch's; `first`: the first one against --cache off.
+
+    num_samples: in an epoch; num_warm: epochs of stoker's until all is kept. Each of torch's takes
+    as long as its first.
+    """
     first = at_least(0.97, "first_per_s", other="off", what=f"--cache off, {case}, first epoch")
     return Case(
         script="remembered.py",
         label=case,
-        flags=("--case", case),
-        quick_flags=("--num-later", "1"),
+        flags=("--case", case, "--num-samples", str(num_samples)),
+        plain_flags=num_epochs(1),
+        stoker_flags=num_epochs(num_warm + 3),
         tune_key="later_per_s",
+        tune_flags=("--case", case, "--num-samples", str(num_samples // 4)),
         num_tuning_rounds=1,
-        beside=("off", ("--cache", "off")),
+        takes_plain_num_workers=True,
+        beside=Beside(name="off", run_flags=("--cache", "off"), flags=num_epochs(1)),
         limit_s=600,
         checks=(at_least(bar, "later_per_s", what=f"torch, {case}"), first),
     )
@@ -185,34 +208,34 @@ def remembered(case: str, bar: float) -> Case:
 
 def remembered_half() -> Case:
     """With memory for half of the samples."""
-    whole = remembered("images-val", 1.8)
     check = at_least(1.8, "later_per_s", what="torch, room for half of them")
     return replace(
-        whole,
+        remembered("images-val", 1.8, NUM_HALVED),
         label="half",
-        run_flags=("--cache-memory", HALF_OF_IMAGES),
+        run_flags=("--cache-memory", f"{NUM_HALVED // 2 * IMAGE_KB}K"),
         beside=None,
         checks=(check,),
     )
 
 
-def remembered_cold(case: str) -> Case:
+def remembered_cold(case: str, num_samples: int) -> Case:
     """The first epoch of a process that finds what another has kept, against later ones."""
     disk = f"{data_dir() / f'kept-{case}'}:40G"
     check = at_least(
         0.8, "first_per_s", other="warm", other_key="later_per_s", what=f"a later epoch, {case}"
     )
     return replace(
-        remembered(case, 1.0),
+        remembered(case, 1.0, num_samples),
         label=f"{case}, kept",
         run_flags=("--cache-disk", disk, "--cache-keep"),
-        beside=("warm", ()),
+        stoker_flags=num_epochs(4),
+        beside=Beside(name="warm", flags=num_epochs(6)),
         leaves_something=True,
         checks=(check,),
     )
 
 
-HALF_OF_IMAGES = "475M"  # 6,144 of 154 KB
+NUM_HALVED, IMAGE_KB = 6_144, 154  # as they are kept
 
 IMAGES = Case(
     script="images.py",
@@ -723,43 +746,58 @@ FIGURES = {
             name="remembered-photos",
             work="epochs over photographs, of which all is remembered that can be (audits on)",
             cases=(
-                remembered("images-val", 25),
-                remembered("images-train", 1.6),
-                remembered("images-train-v2", 1.4),
-                remembered("photos-train", 2.2),
-                remembered("resize-crop", 5),
+                remembered("images-val", 25, 10_240),
+                remembered("images-train", 1.6, 3_072),
+                remembered("images-train-v2", 1.4, 3_072),
+                remembered("photos-train", 2.2, 768),
+                remembered("resize-crop", 5, 4_096),
                 remembered_half(),
             ),
-            num_quick_pairs=1,
         ),
         Figure(
             name="remembered-sounds",
             work="the same: WAV files of 5 s, mel spectrograms, with and without SpecAugment",
-            cases=(remembered("mel", 18), remembered("mel-clean", 100)),
-            num_quick_pairs=1,
+            cases=(remembered("mel", 18, 2_048), remembered("mel-clean", 100, 4_096)),
         ),
         Figure(
             name="remembered-scans",
             work="the same: NIfTI volumes (plain code, MONAI's transforms), DICOM series, GeoTIFF tiles",
             cases=(
-                remembered("volumes", 100),
-                remembered("volumes-monai", 100),
-                remembered("scans", 20),
-                remembered("tiles", 5),
+                remembered("volumes", 100, 32, num_warm=4),
+                remembered("volumes-monai", 100, 32, num_warm=4),
+                remembered("scans", 20, 128),
+                remembered("tiles", 5, 512),
             ),
-            num_quick_pairs=1,
         ),
         Figure(
             name="remembered-videos",
             work="the same: MP4 clips of 30 s",
-            cases=(remembered("videos", 10),),
-            num_quick_pairs=1,
+            cases=(remembered("videos", 10, 24, num_warm=4),),
         ),
         Figure(
             name="remembered-cold",
             work="the first epoch of a process that finds what another has kept on disk",
-            cases=tuple(map(remembered_cold, ("images-val", "mel-clean", "scans"))),
-            num_quick_pairs=1,
+            cases=(
+                remembered_cold("images-val", 6_144),
+                remembered_cold("mel-clean", 2_048),
+                remembered_cold("scans", 128),
+            ),
+        ),
+        Figure(
+            name="remembered-nothing",
+            work="the images bench where nothing can be kept, against no memory at all",
+            cases=(
+                replace(
+                    IMAGES,
+                    ceiling="",
+                    num_tuning_rounds=0,
+                    tune_key="",
+                    run_flags=("--cache-memory", "1"),
+                    beside=Beside(name="off", run_flags=("--cache", "off")),
+                    checks=(at_least(0.99, "images_per_s", other="off", what="--cache off"),),
+                ),
+            ),
+            num_pairs=11,
         ),
         Figure(
             name="nothing-to-gain",

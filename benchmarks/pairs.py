@@ -54,10 +54,12 @@ def run_case(
 def tune(case: Case, effort: Effort) -> dict[str, dict[int, float]]:
     """Throughput by num_workers of both sides, the best of the rounds."""
     num_cores = results.circumstances()["machine"]["num_cores"]
-    found: dict[str, dict[int, float]] = {"plain": {}, "stoker": {}}
+    sides = ("plain",) if case.takes_plain_num_workers else ("plain", "stoker")
+    found: dict[str, dict[int, float]] = {side: {} for side in sides}
     for num_workers in num_workers_candidates(num_cores) * case.num_tuning_rounds:
         for side, seen in found.items():
-            flags = (*case.tune_flags, "--num-workers", str(num_workers))
+            side_flags = case.plain_flags if side == "plain" else case.stoker_flags
+            flags = (*side_flags, *case.tune_flags, "--num-workers", str(num_workers))
             ours = effort.ours if side == "stoker" else side
             line = run_case(ours, case, effort, flags, case.run_flags)
             seen[num_workers] = max(line[case.tune_key], seen.get(num_workers, 0.0))
@@ -70,19 +72,23 @@ def workers_flags(case: Case, tuning: dict[str, dict[int, float]]) -> dict[str, 
     for side, seen in tuning.items():
         rates = ", ".join(f"W={w} {rate:.1f}" for w, rate in sorted(seen.items()))
         say(f"  {side}: {case.tune_key} by num_workers: {rates}; takes W={best[side]}")
-    return {side: ("--num-workers", str(num_workers)) for side, num_workers in best.items()}
+    chosen = {side: ("--num-workers", str(num_workers)) for side, num_workers in best.items()}
+    return {"stoker": chosen["plain"], **chosen}
 
 
 def one_pair(case: Case, effort: Effort, chosen: dict[str, tuple[str, ...]]) -> Pair:
     if case.is_alone:
         return {"stoker": run_case("plain", case, effort)}
+    num_workers = chosen.get("stoker", ())
+    plain_flags = (*case.plain_flags, *chosen.get("plain", ()))
+    stoker_flags = (*case.stoker_flags, *num_workers)
     pair = {
-        "plain": run_case("plain", case, effort, chosen.get("plain", ())),
-        "stoker": run_case(effort.ours, case, effort, chosen.get("stoker", ()), case.run_flags),
+        "plain": run_case("plain", case, effort, plain_flags),
+        "stoker": run_case(effort.ours, case, effort, stoker_flags, case.run_flags),
     }
     if case.beside:
-        name, run_flags = case.beside
-        pair[name] = run_case(effort.ours, case, effort, chosen.get("stoker", ()), run_flags)
+        flags, run_flags = (*case.beside.flags, *num_workers), case.beside.run_flags
+        pair[case.beside.name] = run_case(effort.ours, case, effort, flags, run_flags)
     if case.ceiling:
         flags = (*case.flags, *(case.quick_flags if effort.quick else ()))
         pair["bare"] = run_side("plain", case.ceiling, flags)
@@ -104,7 +110,8 @@ def measure_case(case: Case, effort: Effort, num_pairs: int) -> dict[str, Any]:
         chosen = workers_flags(case, tuning)
     pairs = []
     if case.leaves_something:
-        run_case(effort.ours, case, effort, chosen.get("stoker", ()), case.run_flags)
+        flags = (*case.stoker_flags, *chosen.get("stoker", ()))
+        run_case(effort.ours, case, effort, flags, case.run_flags)
     for number in range(1, num_pairs + 1):
         pairs.append(one_pair(case, effort, chosen))
         say_pair(number, case.checks, pairs[-1])

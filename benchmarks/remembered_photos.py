@@ -16,11 +16,11 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 class Photos(Dataset):
-    """(image, class) of photographs, each `num_rounds` times."""
+    """(image, class) of photographs."""
 
-    def __init__(self, files: list[Path], num_rounds: int, transform: Any) -> None:
+    def __init__(self, files: list[Path], transform: Any) -> None:
         classes = sorted({file.parent.name for file in files})
-        self.samples = [(str(file), classes.index(file.parent.name)) for file in files] * num_rounds
+        self.samples = [(str(file), classes.index(file.parent.name)) for file in files]
         self.transform = transform
 
     def __len__(self) -> int:
@@ -47,11 +47,14 @@ class PhotoStream(IterableDataset):
             yield self.photos[index]
 
 
-def photos(case: str) -> Dataset:
+def files_of(case: str) -> list[Path]:
+    folder = large_photo_folder() if case == "photos-train" else photo_folder()
+    return sorted(folder.glob("*/*.jpg"))
+
+
+def photos(case: str, files: list[Path]) -> Dataset:
     if case == "decoders-iterable":
-        return PhotoStream(photos("images-train"))
-    large = case == "photos-train"
-    files = sorted((large_photo_folder() if large else photo_folder()).glob("*/*.jpg"))
+        return PhotoStream(photos("images-train", files))
     to_tensor = [v1.ToTensor(), v1.Normalize(MEAN, STD)]
     to_tensor_2 = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
     crop = [v1.RandomResizedCrop(224), v1.RandomHorizontalFlip()]
@@ -63,4 +66,4 @@ def photos(case: str) -> Dataset:
         "images-train-v2": v2.Compose([*crop_2, *to_tensor_2]),
         "photos-train": v1.Compose([*crop, *to_tensor]),
     }[case]
-    return Photos(files, 1 if large else 6, transform)
+    return Photos(files, transform)
