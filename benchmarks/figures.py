@@ -80,6 +80,7 @@ class Case:
     quick_flags: tuple[str, ...] = ()  # come after `flags` with --quick, and win
     tune_key: str = ""  # find the num_workers that makes this largest, for each side
     tune_flags: tuple[str, ...] = ()
+    plain_tune_flags: tuple[str, ...] = ()  # come after both, and win
     num_tuning_rounds: int = 2  # the best run stands for a candidate: noise only ever slows
     ceiling: str = ""  # a script that is measured beside the two sides, as "bare"
     watches_memory: bool = False
@@ -183,11 +184,13 @@ def num_epochs(num: int) -> tuple[str, ...]:
     return ("--num-epochs", str(num))
 
 
-def remembered(case: str, bar: float, num_samples: int, num_warm: int = 3) -> Case:
+def remembered(
+    case: str, bar: float, num_samples: int, num_warm: int = 3, is_slow: bool = False
+) -> Case:
     """Epochs once all is kept against torch's; `first`: the first one against --cache off.
 
-    num_samples: in an epoch; num_warm: epochs of stoker's until all is kept. Each of torch's takes
-    as long as its first.
+    num_samples: in an epoch; num_warm: epochs of stoker's until all is kept; is_slow: too slow to be
+    tuned for stoker. Each epoch of torch's takes as long as its first.
     """
     first = at_least(0.97, "first_per_s", other="off", what=f"--cache off, {case}, first epoch")
     return Case(
@@ -197,9 +200,10 @@ def remembered(case: str, bar: float, num_samples: int, num_warm: int = 3) -> Ca
         plain_flags=num_epochs(1),
         stoker_flags=num_epochs(num_warm + 3),
         tune_key="later_per_s",
-        tune_flags=("--case", case, "--num-samples", str(num_samples // 4)),
+        tune_flags=("--num-later", "1", *num_epochs(num_warm + 1)),
+        plain_tune_flags=(*num_epochs(1), "--num-samples", str(max(num_samples // 4, 16))),
         num_tuning_rounds=1,
-        takes_plain_num_workers=True,
+        takes_plain_num_workers=is_slow,
         beside=Beside(name="off", run_flags=("--cache", "off"), flags=num_epochs(1)),
         limit_s=600,
         checks=(at_least(bar, "later_per_s", what=f"torch, {case}"), first),
@@ -757,14 +761,14 @@ FIGURES = {
         Figure(
             name="remembered-sounds",
             work="the same: WAV files of 5 s, mel spectrograms, with and without SpecAugment",
-            cases=(remembered("mel", 18, 2_048), remembered("mel-clean", 100, 4_096)),
+            cases=(remembered("mel", 18, 8_192), remembered("mel-clean", 100, 8_192)),
         ),
         Figure(
             name="remembered-scans",
             work="the same: NIfTI volumes (plain code, MONAI's transforms), DICOM series, GeoTIFF tiles",
             cases=(
-                remembered("volumes", 100, 32, num_warm=4),
-                remembered("volumes-monai", 100, 32, num_warm=4),
+                remembered("volumes", 100, 32, num_warm=4, is_slow=True),
+                remembered("volumes-monai", 100, 32, num_warm=4, is_slow=True),
                 remembered("scans", 20, 128),
                 remembered("tiles", 5, 512),
             ),
@@ -772,7 +776,7 @@ FIGURES = {
         Figure(
             name="remembered-videos",
             work="the same: MP4 clips of 30 s",
-            cases=(remembered("videos", 10, 24, num_warm=4),),
+            cases=(remembered("videos", 10, 24, num_warm=4, is_slow=True),),
         ),
         Figure(
             name="remembered-cold",

@@ -58,8 +58,8 @@ def tune(case: Case, effort: Effort) -> dict[str, dict[int, float]]:
     found: dict[str, dict[int, float]] = {side: {} for side in sides}
     for num_workers in num_workers_candidates(num_cores) * case.num_tuning_rounds:
         for side, seen in found.items():
-            side_flags = case.plain_flags if side == "plain" else case.stoker_flags
-            flags = (*side_flags, *case.tune_flags, "--num-workers", str(num_workers))
+            side_flags = case.plain_tune_flags if side == "plain" else ()
+            flags = (*case.tune_flags, *side_flags, "--num-workers", str(num_workers))
             ours = effort.ours if side == "stoker" else side
             line = run_case(ours, case, effort, flags, case.run_flags)
             seen[num_workers] = max(line[case.tune_key], seen.get(num_workers, 0.0))
