@@ -76,6 +76,7 @@ ALCOVES = [
     "cli/tell",
     "loaders/driver",
     "memory/cut",
+    "memory/decoders/libraries",
     "memory/store",
     "memory/store/disk",
     "memory/watch",

@@ -328,7 +328,7 @@ def test_a_function_that_opens_another_file_or_draws_is_left_alone(folder, memor
     for function, why in ((with_other, "opens"), (that_draws, "draws random numbers")):
         each = decoders.Redirected("stoker", "", function.__name__, decoders.REDIRECTED[0].work_of)
         owner = types.SimpleNamespace(read=function)
-        assert redirect(owner, "read", decoders._hook_of(each)) is not None
+        assert redirect(owner, "read", decoders._serving(each)) is not None
         for number in range(60):
             path = str(folder / f"{number % NUM}.jpg")
             assert type(memory.during(owner.read, path)) in (bytes, float)
@@ -404,7 +404,7 @@ def test_a_warning_names_the_callers_line_and_its_value_is_not_kept(memory, fold
 
     Library.read = staticmethod(read)
     each = decoders.Redirected("stoker", "read", "read", decoders.REDIRECTED[0].work_of)
-    assert redirect(Library, "read", decoders._hook_of(each)) is not None
+    assert redirect(Library, "read", decoders._serving(each)) is not None
     monkeypatch.setattr(decoders, "_active", memory)
     for _ in range(60):
         with pytest.warns(UserWarning, match="odd") as seen:

@@ -14,11 +14,12 @@ import torch
 from stoker.trusted import is_trusted
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
+_MAX_NUM = 4096  # elements of a tensor: which frames of a video
 _PATHS = (pathlib.PosixPath, pathlib.PurePosixPath)
 
 
 class NotPlain(Exception):
-    """An argument is neither number, text, path, dtype nor a tuple, list or dict of these."""
+    """An argument is neither number, text, path, dtype, small tensor nor a tuple, list or dict of these."""
 
 
 def described(value: Any) -> object:
@@ -34,6 +35,8 @@ def described(value: Any) -> object:
         return "dict", [(described(key), described(value[key])) for key in value]
     if kind is slice:
         return "slice", [described(each) for each in (value.start, value.stop, value.step)]
+    if kind is torch.Tensor and value.device.type == "cpu" and value.numel() <= _MAX_NUM:
+        return "tensor", str(value.dtype), tuple(value.shape), value.tolist()
     if kind is torch.dtype or kind is torch.device:
         return "torch", str(value)
     if isinstance(value, enum.Enum) and is_trusted(kind.__module__):

@@ -16,11 +16,12 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
+from stoker.clock import wall_ns
 from stoker.fingerprint.modes import modes
-from stoker.memory.decoders import arrays, functions, pillow
 from stoker.memory.decoders.decoder import Decoder
+from stoker.memory.decoders.libraries import OPENERS, REDIRECTED, Opener, Redirected, note
 from stoker.memory.decoders.redirect import Hook, Undo, redirect
 from stoker.memory.decoders.work import Work
 from stoker.memory.desk import Desk
@@ -28,29 +29,8 @@ from stoker.memory.watch import is_traced
 from stoker.stack import passed_over
 from stoker.trusted import is_trusted
 
-
-class Redirected(NamedTuple):
-    """A function whose calls are redirected, by module and dotted name there. shown: its name as a
-    script writes it; work_of: of the function itself and a call's arguments, named ones too,
-    returns the work, None if it is left alone."""
-
-    module: str
-    name: str
-    shown: str
-    work_of: Callable[[Any, tuple[Any, ...], dict[str, Any]], Work | None]
-
-
-REDIRECTED = (
-    *(
-        Redirected(each.module, each.name, each.shown, functools.partial(functions.work_of, each))
-        for each in functions.FUNCTIONS
-    ),
-    Redirected("PIL.ImageFile", "ImageFile.load", "PIL.Image.open", pillow.work_of),
-    Redirected("nibabel.arrayproxy", "ArrayProxy._get_scaled", "nibabel", arrays.work_of_nibabel),
-    Redirected("pydicom.pixels.utils", "pixel_array", "pydicom", arrays.work_of_pydicom),
-)
 _active: "Decoders | None" = None  # this process's, to which redirected calls go
-_redirected: dict[Redirected, Undo | None] = {}
+_redirected: dict[Redirected | Opener, Undo | None] = {}
 
 
 class Decoders:
@@ -87,10 +67,14 @@ class Decoders:
         if num == self._num_modules:
             return
         self._num_modules, _active = num, self
-        for each in REDIRECTED:
+        hooks: list[tuple[Redirected | Opener, Callable[..., Hook]]] = [
+            *((each, _serving) for each in REDIRECTED),
+            *((each, _noting) for each in OPENERS),
+        ]
+        for each, hook_of in hooks:
             if each not in _redirected and each.module in sys.modules:
                 _redirected[each] = None
-                _redirected[each] = _redirect(each)
+                _redirected[each] = _redirect(each, hook_of(each))
 
     def may_call(self) -> bool:
         """Whether a call of this moment is one that may be served."""
@@ -135,7 +119,7 @@ def restore() -> None:
             undo()
 
 
-def _redirect(redirected: Redirected) -> Undo | None:
+def _redirect(redirected: Redirected | Opener, hook: Hook) -> Undo | None:
     owner: Any = sys.modules[redirected.module]
     *path, name = redirected.name.split(".")
     for each in path:
@@ -143,10 +127,10 @@ def _redirect(redirected: Redirected) -> Undo | None:
     made_in = getattr(getattr(owner, name, None), "__module__", None)
     if made_in is not None and not is_trusted(made_in):
         return None  # it is the script's
-    return redirect(owner, name, _hook_of(redirected))
+    return redirect(owner, name, hook)
 
 
-def _hook_of(redirected: Redirected) -> Hook:
+def _serving(redirected: Redirected) -> Hook:
     @passed_over
     def hook(original: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         work = None
@@ -156,6 +140,19 @@ def _hook_of(redirected: Redirected) -> Hook:
         if decoders is None or work is None:
             return original(*arguments, **named)
         return decoders.call(redirected.shown, work)
+
+    return hook
+
+
+def _noting(opener: Opener) -> Hook:
+    @passed_over
+    def hook(original: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        began_ns = wall_ns()
+        value = original(*arguments, **named)
+        if _active is not None and _active.may_call():
+            with contextlib.suppress(Exception):  # ours, or of the arguments
+                note(opener, value, arguments, named, began_ns)
+        return value
 
     return hook
 

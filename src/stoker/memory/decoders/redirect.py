@@ -2,7 +2,7 @@
 
 A function's code is replaced, so that whoever holds the function calls ours: `from soundfile import
 read` as well. Its identity, name, module, defaults, and what `inspect` tells of it stay. Of a
-function in C, or one that is wrapped already, the name in its module is given to another.
+function in C, or one that is wrapped already, the name in its module or class is given to another.
 
 Ban: only in a process of ours.
 """
@@ -14,6 +14,8 @@ from typing import Any
 
 from stoker.stack import passed_over
 
+_REPLACED = (types.FunctionType, types.BuiltinFunctionType)
+_CYTHONS = "cython_function_or_method"
 Undo = Callable[[], None]
 # Is given the original function, and the call's arguments.
 Hook = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
@@ -25,7 +27,7 @@ def redirect(owner: Any, name: str, hook: Hook) -> Undo | None:
     function = getattr(owner, name, None)
     if type(function) is types.FunctionType and not function.__closure__:
         return _redirect_code(function, hook)
-    if type(function) in (types.FunctionType, types.BuiltinFunctionType):
+    if type(function).__name__ == _CYTHONS or type(function) in _REPLACED:
         return _replace(owner, name, function, hook)
     return None
 
@@ -65,5 +67,8 @@ def _replace(owner: Any, name: str, function: Any, hook: Hook) -> Undo:
     def replaced(*arguments: Any, **named: Any) -> Any:
         return hook(function, arguments, named)
 
+    is_inherited = name not in vars(owner)
     setattr(owner, name, replaced)
+    if is_inherited:
+        return functools.partial(delattr, owner, name)
     return functools.partial(setattr, owner, name, function)

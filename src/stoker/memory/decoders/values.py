@@ -22,19 +22,20 @@ def payload_of(holder: list[Any]) -> Any:
     if not is_alone(holder, 0):
         raise NotStorable("is held elsewhere too")
     if type(holder[0]) is tuple:
-        return True, [_packed(each) for each in holder[0]]
-    return False, [_packed(holder[0])]
+        return True, [pack(each) for each in holder[0]]
+    return False, [pack(holder[0])]
 
 
 def value_of(payload: Any) -> Any:
     """Return a value of memory of its own, of what is still the shelf's."""
     is_tuple, items = payload
-    values = [_unpacked(*each) for each in items]
+    values = [unpack(*each) for each in items]
     return tuple(values) if is_tuple else values[0]
 
 
-def _packed(value: Any) -> tuple[Any, str]:
-    """Return a value, and the kind of base that it has if it is an array that does not own its memory."""
+def pack(value: Any) -> tuple[Any, str]:
+    """Return a value, and the kind of base that it has if it is an array that does not own its memory.
+    Raises NotStorable."""
     numpy = sys.modules.get("numpy")
     if numpy is None or type(value) is not numpy.ndarray:
         _refuse_memory(value)
@@ -68,7 +69,8 @@ def _refuse_memory(value: Any) -> None:
             _refuse_memory(each)
 
 
-def _unpacked(value: Any, base: str) -> Any:
+def unpack(value: Any, base: str) -> Any:
+    """Return what `pack` was given, in memory of its own."""
     if type(value) is torch.Tensor:
         return value.clone()
     numpy = sys.modules.get("numpy")

@@ -11,18 +11,23 @@ Promise: nothing that is read here is run or believed without its checksum.
 
 import contextlib
 import os
+import re
 import uuid
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from stoker.clock import wall_ns
 from stoker.memory.phases import EMPTY, Counts
 from stoker.memory.store.index import SLOT_NBYTES, Entry, read_slot
 from stoker.memory.store.rows import pack_counts, unpack_counts
 
 NAME = "stoker-remembered-1"
 _VALUES, _INDEX, _PLACE = ".values", ".index", ".place"
+_PART = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{12}-[0-9]+")  # of a place, while it is being written
 _CRC_NBYTES = 4
+_MAX_PLACES = 1024  # each edit of a dataset is another place: those used last stay
+_LEFT_S = 3600  # a part that was being written for so long has lost its writer
 
 
 class Folder:
@@ -32,6 +37,8 @@ class Folder:
         self.path = path / NAME
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.run = uuid.uuid4().hex[:12]
+        with contextlib.suppress(OSError):  # another user's
+            self._prune()
 
     def name_of(self, seat: int) -> str:
         """Name the files that a seat of this run writes to."""
@@ -100,6 +107,8 @@ class Folder:
         numbers, crc = told[:-_CRC_NBYTES], told[-_CRC_NBYTES:]
         if crc != _crc(numbers):
             return None
+        with contextlib.suppress(OSError):
+            os.utime(self._at(digest.hex(), _PLACE))
         counts = unpack_counts(numbers)
         return None if counts == EMPTY else counts
 
@@ -115,6 +124,15 @@ class Folder:
         except OSError:
             part.unlink(missing_ok=True)
             raise
+
+    def _prune(self) -> None:
+        """Remove what was learnt of datasets that nobody has asked for longest. Raises OSError."""
+        files = list(self.path.iterdir())
+        places = sorted((path for path in files if path.suffix == _PLACE), key=_used_s)
+        since_s = wall_ns() / 1e9 - _LEFT_S
+        parts = [path for path in files if _PART.fullmatch(path.name)]
+        for path in [*places[:-_MAX_PLACES], *(each for each in parts if _used_s(each) < since_s)]:
+            path.unlink(missing_ok=True)
 
     def _at(self, name: str, suffix: str) -> Path:
         return self.path / (name + suffix)
