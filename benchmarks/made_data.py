@@ -20,9 +20,13 @@ def made_once(name: str, write: Callable[[Path], None]) -> Path:
         return wanted
     wanted.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(dir=wanted.parent, prefix=".making-"))
-    write(made)
     try:
+        write(made)
         made.rename(wanted)
-    except OSError:  # somebody else was quicker: theirs are the same files
-        shutil.rmtree(made)
+    except OSError:
+        if not wanted.is_dir():
+            raise
+        # somebody else was quicker: theirs are the same files
+    finally:
+        shutil.rmtree(made, ignore_errors=True)  # which is not there, if it has its name
     return wanted

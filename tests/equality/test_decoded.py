@@ -8,7 +8,7 @@ import os
 import pytest
 from torch.utils.data import DataLoader
 
-from stoker.config import Settings
+from stoker.config import Disk, Settings
 from stoker.memory import phases
 from stoker.memory.report import remembered
 from stoker.memory.store import shelves
@@ -180,6 +180,32 @@ def test_a_full_shelf_serves_the_files_that_it_holds(files):
     assert 0 < counts.num_stored < decoding.NUM
     assert counts.num_hits > counts.num_stored
     assert shelves.own_shelf().used_nbytes() <= 20 << 18
+
+
+def test_files_that_find_no_room_in_memory_are_on_disk(files, tmp_path_factory):
+    disk = Disk(str(tmp_path_factory.mktemp("disk")), 1 << 30)
+    settings = Settings(quiet=True, cache_memory=1, cache_disk=disk)
+    make = loader_of(decoding.Stream, files(decoding.write_jpeg), decoding.opened)
+    both(make, epochs, settings=settings)
+    assert num_served(decoding.PICTURES) > decoding.NUM
+    assert decoder(decoding.PICTURES)[1].num_stored == decoding.NUM
+
+
+def test_another_run_finds_what_was_decoded(files, tmp_path_factory):
+    disk = Disk(str(tmp_path_factory.mktemp("disk")), 1 << 30)
+    settings = Settings(quiet=True, cache_disk=disk, cache_keep=True)
+    folder = files(decoding.write_jpeg)
+    make = loader_of(decoding.Stream, folder, decoding.opened)
+    both(make, epochs, settings=settings)
+    shelves._shelf = None  # another run
+    both(make, lambda loader: epochs(loader, 2), settings=settings)
+    assert num_served(decoding.PICTURES) > decoding.NUM
+    assert decoder(decoding.PICTURES)[1].is_proven == 1
+    for number in range(0, decoding.NUM, 2):
+        decoding.write_jpeg(folder / str(number), number + 100)
+    shelves._shelf = None
+    both(make, lambda loader: epochs(loader, 2), settings=settings)
+    assert decoder(decoding.PICTURES)[1].num_hits > decoding.NUM // 2
 
 
 def test_the_report_names_the_function(files):

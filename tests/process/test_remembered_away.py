@@ -1,5 +1,6 @@
 """Samples that are remembered on other machines: the same batches, and one store for each machine."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -31,7 +32,9 @@ def kept_nbytes(host: int) -> int:
 def test_hosts_remember_samples(cache, tmp_path):
     with started(SCRIPT, tmp_path / "plain", stdin=None) as running:
         plain = digest_of(running)
+    report = tmp_path / "report.json"
     flags = [f"--cluster=processes:{NUM_HOSTS}", "--chains=script", f"--cache={cache}"]
+    flags.append(f"--report-json={report}")
     with started(
         [*under_stoker(*flags), *SCRIPT, str(NUM_HOSTS)], tmp_path / "ours", stdin=None
     ) as running:
@@ -40,7 +43,14 @@ def test_hosts_remember_samples(cache, tmp_path):
         running.process.stdin.close()
         assert running.process.wait(60) == 0
     assert len(kept) == NUM_HOSTS
+    told = json.loads(report.read_text())["cache"]
     if cache == "auto":
         assert sum(kept) > 20 * VALUE_NBYTES
+        (place,) = told["places"]
+        assert place["place"].endswith("Slow")
+        assert place["num_samples"] == 96
+        assert place["num_hits"] > 0
+        assert told["away_nbytes"] > 10 * VALUE_NBYTES
     else:
         assert sum(kept) == 0
+        assert told is None

@@ -523,14 +523,13 @@ def _options(loader: "DataLoader[Any]", place: str) -> "StreamOptions":
 
 def _wish(loader: "DataLoader[Any]", place: str) -> "Wish | None":
     """Return what the loader wants of the shelf of remembered samples; None: nothing."""
-    from stoker.memory.report import remembered
     from stoker.memory.store import DiskWish, Wish
 
     settings = run.settings
     if settings.cache == "off":
         return None
     told = hashlib.blake2b(repr((place, _looks(loader))).encode(), digest_size=16)
-    run.recorder().remembered = remembered
+    run.recorder().remembered = run.remembered
     disk = settings.cache_disk
     trusted = frozenset(name.strip() for name in (settings.cache_trust or "").split(","))
     wanted = disk and DiskWish(Path(disk.path), disk.nbytes, settings.cache_keep)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from stoker.remote.trainer.fleet import Fleet
+    from stoker.reports.metrics import Remembered
     from stoker.reports.record import Recorder
 
 settings = Settings()
@@ -129,6 +130,18 @@ def fleet() -> "Fleet | None":
                 made.close()
             kept.served_s = _fleet.served_s
         return _fleet
+
+
+def remembered() -> "Remembered | None":
+    """Return what is remembered, here and on other machines; what has differed on one is left alone
+    on all of them."""
+    from stoker.memory import report
+
+    if _fleet is None:
+        return report.remembered()
+    for key, name, why in report.differed():
+        _fleet.tell_differed(key, name, why)
+    return report.remembered(_fleet.remembered())
 
 
 def _tell_what_stays() -> None:

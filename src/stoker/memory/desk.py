@@ -93,9 +93,22 @@ class Tally:
         """The state of the place when a worker first met it; empty if nobody has said."""
         return self._shelf.origin_of(self.key)
 
-    def say_origin(self, state: bytes) -> None:
+    def take_up(self, state: bytes) -> bool:
+        """Begin with what an earlier run has learnt of the place in this state, its origin. Returns
+        whether it may be remembered: not if a value differed there."""
         if self._row is not None:
             self._row.say_origin(state)
+        earlier = self._desk.stores.learnt(state)
+        if earlier is not None and not earlier.num_differed:
+            again = phases.learnt_again(earlier)
+            self.put(**again._replace(num_samples=self.counts.num_samples)._asdict())
+        return earlier is None or not earlier.num_differed
+
+    def note_for_others(self, known: Counts) -> None:
+        """Tell other runs what was learnt, of the state that the place had at first."""
+        if self._desk.stores.lasts and (known.num_differed or not known.is_noted):
+            self._desk.stores.note_learnt(self.origin, known)
+            self.put(is_noted=1)
 
     def count(self, **more: int) -> None:
         if self._row is None:

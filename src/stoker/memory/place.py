@@ -19,7 +19,7 @@ from stoker.fingerprint.fingerprint import Apart, Unwatchable
 from stoker.memory import phases
 from stoker.memory.cut import AnotherCallee, NotCuttable, Reached, Split, split_of
 from stoker.memory.desk import Desk, Tally
-from stoker.memory.phases import Counts, Depth, Phase
+from stoker.memory.phases import Depth, Phase
 from stoker.memory.prefix import Prefix, with_generators
 from stoker.memory.store import (
     Kept,
@@ -96,22 +96,8 @@ class Place:
         if self._tally.origin:
             return  # the first worker that met it has
         told = self._whole_state().lasting + repr(sorted(self._desk.trusted)).encode()
-        origin = hashlib.blake2b(told, digest_size=16).digest()
-        self._tally.say_origin(origin)
-        earlier = self._desk.stores.learnt(origin)
-        if earlier is None:
-            return
-        if earlier.num_differed:
+        if not self._tally.take_up(hashlib.blake2b(told, digest_size=16).digest()):
             self._leave("a sample differed when an earlier run made it again")
-        else:
-            again = phases.learnt_again(earlier)
-            self._tally.put(**again._replace(num_samples=self._tally.counts.num_samples)._asdict())
-
-    def _note_for_others(self, known: Counts) -> None:
-        """Tell other runs what was learnt, of the state that the dataset had at first."""
-        if self._desk.stores.lasts and (known.num_differed or not known.is_noted):
-            self._desk.stores.note_learnt(self._tally.origin, known)
-            self._tally.put(is_noted=1)
 
     def _refresh(self) -> None:
         """Take in what the workers have found so far. Raises Unwatchable, NotCuttable."""
@@ -119,7 +105,7 @@ class Place:
         phase, why = phases.phase_of(counts, why)
         self._num_proven, self._is_of_session = counts.num_proven, counts.num_of_session > 0
         if phase is Phase.SERVING or counts.num_differed:
-            self._note_for_others(counts)
+            self._tally.note_for_others(counts)
         if phase is Phase.SERVING and self._desk.audit:
             phase = Phase.PROVING
         if phase is Phase.OFF:

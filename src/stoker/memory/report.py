@@ -1,21 +1,58 @@
 """Reports what was remembered of which dataset, and why not of others.
 
-Owner: the trainer, whose workers write the counts.
+Owner: the trainer, whose workers write the counts; those of other machines tell it theirs.
 """
 
+from collections.abc import Iterable
+
 from stoker.memory.desk import DECODER
-from stoker.memory.phases import Counts, depth_of, of_files, phase_of
+from stoker.memory.phases import EMPTY, Counts, added, depth_of, of_files, phase_of
 from stoker.memory.store import Shelf, own_shelf
 from stoker.reports.metrics import DECODED, Remembered, RememberedOnDisk, RememberedPlace
 
+Told = tuple[bytes, tuple[str, str, tuple[int, ...]]]
+"""Key of a place, its name, why it is left alone, and its counts, on one other machine."""
 
-def remembered() -> Remembered | None:
-    """Return what this process's shelf holds; None if it has none."""
-    shelved = own_shelf()
-    if shelved is None:
+
+def remembered(away: Iterable[Told] = ()) -> Remembered | None:
+    """Return what this process's shelf holds, and those of other machines; None if there is none.
+
+    What has differed on another machine is left alone on this one too.
+    """
+    shelved, away = own_shelf(), list(away)
+    if shelved is not None:
+        shelved.leave_alone(
+            {key: why for key, (_, why, numbers) in away if _counts(numbers).num_differed}
+        )
+    found = {} if shelved is None else shelved.places()
+    away_nbytes = 0
+    for key, (name, why, numbers) in away:
+        counts = _counts(numbers)
+        away_nbytes += counts.stored_nbytes
+        _, why_here, here = found.get(key, ("", "", EMPTY))
+        found[key] = name, why_here or why, added([here, counts])
+    if shelved is None and not found:
         return None
-    places = [_place(name, why, counts) for name, why, counts in shelved.places().values()]
-    return Remembered(shelved.budget_nbytes, shelved.used_nbytes(), places, _disk(shelved))
+    places = [_place(*told) for told in found.values()]
+    if shelved is None:
+        return Remembered(0, 0, away_nbytes, places)
+    return Remembered(
+        shelved.budget_nbytes, shelved.used_nbytes(), away_nbytes, places, _disk(shelved)
+    )
+
+
+def _counts(numbers: tuple[int, ...]) -> Counts:
+    """Return what another machine has counted; EMPTY if those are other numbers."""
+    is_known = len(numbers) == len(EMPTY) and all(type(number) is int for number in numbers)
+    return Counts(*numbers) if is_known else EMPTY
+
+
+def differed() -> list[tuple[bytes, str, str]]:
+    """Return key and name of places on this process's shelf of which a sample has differed, and why
+    they are left alone."""
+    shelved = own_shelf()
+    found = {} if shelved is None else shelved.places()
+    return [(key, name, why) for key, (name, why, counts) in found.items() if counts.num_differed]
 
 
 def _disk(shelved: Shelf) -> RememberedOnDisk | None:

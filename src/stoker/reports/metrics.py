@@ -140,10 +140,12 @@ class RememberedOnDisk:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What was remembered of all datasets, and in how much memory; disk: None if none was asked for."""
+    """What was remembered of all datasets, and in how much memory; disk: None if none was asked for;
+    away_nbytes: on other machines."""
 
     budget_nbytes: int
     used_nbytes: int
+    away_nbytes: int
     places: list[RememberedPlace]
     disk: RememberedOnDisk | None = None
 
@@ -157,6 +159,7 @@ class Remembered:
         return cls(
             told["budget_nbytes"],
             told["used_nbytes"],
+            told["away_nbytes"],
             places,
             None if disk is None else RememberedOnDisk(**disk),
         )

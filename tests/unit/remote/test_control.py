@@ -17,6 +17,7 @@ OF_TYPE = {
     float: st.floats(0, 1e12),
     bool: st.booleans(),
     str: st.text(max_size=TEXT_LIMIT),
+    list[int]: st.lists(st.integers(0, 1 << 62), max_size=24),
     list[str]: st.lists(st.text(max_size=64), max_size=4),
     dict[str, int]: st.dictionaries(st.text(max_size=64), st.integers(0, 1 << 20), max_size=4),
     Slot: st.builds(Slot, st.sampled_from(Role), st.integers(0, 1 << 30)),

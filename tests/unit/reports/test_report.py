@@ -150,8 +150,8 @@ PLACE = RememberedPlace(
 )  # fmt: skip
 
 
-def remembered(*places, budget_nbytes=8 << 30, used_nbytes=1 << 30):
-    return Remembered(budget_nbytes, used_nbytes, list(places))
+def remembered(*places, budget_nbytes=8 << 30, used_nbytes=1 << 30, away_nbytes=0):
+    return Remembered(budget_nbytes, used_nbytes, away_nbytes, list(places))
 
 
 def test_what_is_remembered_is_told_by_place_and_survives_the_log(log):
@@ -175,6 +175,11 @@ def test_the_summary_tells_files_that_were_not_decoded_again_from_samples():
     assert "1,400 samples and 1,400 decoded files of 8.0 GiB remembered, 25 s of work saved" in text
     text = summary(report(loader(0), remembered=remembered(replace(files, num_hits=0))))
     assert "remembered" not in text
+
+
+def test_the_summary_tells_what_other_machines_remember():
+    text = summary(report(loader(0), remembered=remembered(PLACE, away_nbytes=3 << 30)))
+    assert "1,400 samples of 1.0 GiB here, 3.0 GiB on other machines remembered, 12 s" in text
 
 
 def test_the_summary_tells_how_much_memory_would_hold_all():

@@ -22,7 +22,7 @@ from stoker.memory.decoders.work import Work
 from stoker.memory.desk import DECODER, Desk, Tally
 from stoker.memory.phases import Phase
 from stoker.memory.store import Kept, Key, NotStorable, Value, are_equal, encode, key_of
-from stoker.memory.watch import Evidence, Identity, is_settled
+from stoker.memory.watch import Evidence, Identity, foundations, is_settled
 from stoker.stack import passed_over
 
 _REFRESH_EVERY = 64  # calls between two looks at what other workers have found
@@ -41,7 +41,8 @@ class Decoder:
         self._num_proven = 0  # by all workers
         self._kept_at: dict[bytes, int] = {}  # of keys, the number of the call, until it serves
         self._phase = Phase.OFF
-        self._guarded(self._refresh)
+        self._lasting = foundations() if desk.stores.has_disk else b""
+        self._guarded(self._take_up)
 
     @property
     def is_off(self) -> bool:
@@ -57,10 +58,20 @@ class Decoder:
 
     # -- what is known -----------------------------------------------------------------------------
 
+    def _take_up(self) -> None:
+        """Begin with what an earlier run has learnt of this function, in these libraries."""
+        if self._desk.stores.lasts and not self._tally.origin:  # else the first worker has
+            told = self._lasting + DECODER.encode() + self._name.encode()
+            if not self._tally.take_up(hashlib.blake2b(told, digest_size=16).digest()):
+                self._leave("a value differed when an earlier run made it again")
+        self._refresh()
+
     def _refresh(self) -> None:
         """Take in what the workers have found so far."""
         counts, why = self._tally.known()
         self._phase, why = phases.phase_of(phases.of_files(counts), why)
+        if self._phase is Phase.SERVING or counts.num_differed:
+            self._tally.note_for_others(counts)
         self._num_proven = counts.num_proven
         if self._phase is Phase.SERVING:
             self._kept_at.clear()
@@ -100,7 +111,7 @@ class Decoder:
             return self._learn
         if self._phase is Phase.OFF:
             return None
-        key = key_of(b"", b"", (self._name, work.told))  # of this run alone
+        key = key_of(b"", self._lasting, (self._name, work.told))
         kept = self._desk.stores.find(key)
         if kept is None:
             self._desk.worked_s = max(self._desk.worked_s, thread_cpu_s())

@@ -25,7 +25,7 @@ from stoker.memory.decoders.libraries import OPENERS, REDIRECTED, Opener, Redire
 from stoker.memory.decoders.redirect import Hook, Undo, redirect
 from stoker.memory.decoders.work import Work
 from stoker.memory.desk import Desk
-from stoker.memory.watch import is_traced
+from stoker.memory.watch import is_traced, lasting_of
 from stoker.stack import passed_over
 from stoker.trusted import is_trusted
 
@@ -173,7 +173,14 @@ def _version_of(module: str) -> tuple[str, str]:
 
 
 def _around() -> object:
-    """Return what surrounds every call: settings of libraries, and the environment."""
+    """Return what surrounds every call: settings of libraries, and the environment, but for what is
+    of this terminal or job alone."""
     environment: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]  # 2 us, not 40
-    told = b"\0".join([*environment, *environment.values()])
-    return modes(), hashlib.blake2b(told, digest_size=16).digest()
+    return modes(), _environment(b"\0".join([*environment, *environment.values()]))
+
+
+@functools.lru_cache(maxsize=4)
+def _environment(_told: bytes) -> bytes:
+    """_told: what the environment is at this moment."""
+    told = repr(sorted(lasting_of(os.environ).items())).encode()
+    return hashlib.blake2b(told, digest_size=16).digest()

@@ -2,7 +2,8 @@
 
 Promise: a row has one writer, the worker in its seat; all others add up the rows of a place. So
 nothing waits for anything, and a writer that is killed leaves what it had counted. A row that is
-read while it is written shows so by its checksum.
+read while it is written shows so by its checksum. Why a place is left alone may be said by another
+machine's finding as well: whichever text stays, it is.
 """
 
 import struct

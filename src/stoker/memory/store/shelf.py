@@ -13,7 +13,7 @@ Owner: the trainer makes it and hands out the seats; a seat's worker writes to i
 import ctypes
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from stoker.memory.phases import Counts, added, most_wanted, must_go
@@ -146,6 +146,15 @@ class Shelf:
             )
             for key, rows in found.items()
         }
+
+    def leave_alone(self, places: Mapping[bytes, str]) -> None:
+        """Have places left alone by all workers. places: by key, why."""
+        if not places:
+            return
+        for seat in range(NUM_SEATS):
+            for row in self.rows_of(seat):
+                if row.key in places and not row.why:
+                    row.say_why(places[row.key])
 
     def counts_of(self, key: bytes) -> tuple[Counts, str]:
         """Return what all seats know of one place, and why it is left alone if it is."""

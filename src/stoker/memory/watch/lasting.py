@@ -34,7 +34,7 @@ def is_of_session(variable: str) -> bool:
     return variable in _SESSION or variable.startswith(_SESSION_PREFIXES)
 
 
-def lasting(variables: Mapping[str, str]) -> dict[str, str]:
+def lasting_of(variables: Mapping[str, str]) -> dict[str, str]:
     """Return those of the variables that another run on this machine has too."""
     return {name: text for name, text in variables.items() if not is_of_session(name)}
 

@@ -31,7 +31,7 @@ from stoker.memory.cut import (
     is_super,
     of_class,
 )
-from stoker.memory.watch.lasting import foundations, lasting
+from stoker.memory.watch.lasting import foundations, lasting_of
 
 _NUM_SEARCHED = 10_000  # objects, for transforms that write their address into the data
 _NUM_SURFACE = 64  # attributes of one object that are looked at before each sample
@@ -159,7 +159,7 @@ def state_of(reach: dict[str, object], apart: Apart, allowed_s: float, lasts: bo
     now = _digest(reached, around, variables)
     if not lasts:
         return State(now, b"")
-    return State(now, _digest(reached + foundations(), around, lasting(variables)))
+    return State(now, _digest(reached + foundations(), around, lasting_of(variables)))
 
 
 def _digest(reached: bytes, around: str, variables: dict[str, str]) -> bytes:

@@ -21,6 +21,7 @@ from stoker.clock import Deadline, now_s
 from stoker.local.forks import die_with_parent
 from stoker.local.sizing import CACHE_FRAC_OF_FREE, available_nbytes, machine_nbytes
 from stoker.local.template import reap
+from stoker.memory.phases import Counts
 from stoker.memory.store import NUM_SEATS, Shelf, make_shelf
 from stoker.poll_loop import PollLoop
 from stoker.remote.engines.engine import Way
@@ -79,8 +80,14 @@ class Host:
         make_parts: Callable[[Needs, PollLoop], PartStore],
         shelf: Shelf | None,
         seats: Sequence[int],
+        is_first: bool,
     ) -> None:
-        self._shelf, self._seats = shelf, seats
+        """is_first: of the hosts of this machine, which share the shelf."""
+        self._shelf, self._seats, self._is_first = shelf, seats, is_first
+        self._told: dict[bytes, tuple[str, str, Counts]] = {}  # of the shelf's places
+        self._differed: dict[
+            bytes, str
+        ] = {}  # places, on some machine, and why they are left alone
         self._link = link
         self._arena_nbytes = arena_nbytes
         self._encoder = encoder
@@ -153,6 +160,7 @@ class Host:
         if now - self._spoke_s < BEAT_S:
             return
         self._say(Word.BEAT, 0)
+        self._tell_remembered()
         self._flow.check_timeouts()
         for worker in self._workers.values():
             if not worker.pid or not is_stopped(worker.pid):
@@ -197,6 +205,10 @@ class Host:
                 self._job_processes[worker.job].template.signal(
                     worker.slot, int(bytes(message.head))
                 )
+            case Word.REMEMBERED:
+                told = control.decode(message.head)
+                if isinstance(told, control.Remembered):
+                    self._differed[bytes.fromhex(told.key)] = told.why
             case Word.DECODES:
                 self._may_code = True
                 for each in self._workers.values():
@@ -227,7 +239,7 @@ class Host:
             os.set_blocking(fd, False)
             self._printed[fd] = number, where
             self._loop.add(fd, partial(self._hear_printed, fd))
-        self._loop.add(job_process.fileno(), partial(self._told, number))
+        self._loop.add(job_process.fileno(), partial(self._unpacked, number))
         self._loop.add(job_process.template.fileno(), partial(self._hear_template, number))
 
     def _hear_printed(self, fd: int) -> None:
@@ -247,7 +259,20 @@ class Host:
     def _tell_printed(self, number: int, text: bytes, on_sent: Callable[[], None]) -> None:
         self._link.send(Word.TEXT, number, text, on_sent=on_sent)
 
-    def _told(self, number: int) -> None:
+    def _tell_remembered(self) -> None:
+        """Tell the trainer what is known of the shelf's places, if that is news."""
+        if self._shelf is None or not self._is_first:
+            return
+        self._shelf.leave_alone(self._differed)
+        places = self._shelf.places()
+        for key, (name, why, counts) in places.items():
+            if self._told.get(key) != (name, why, counts):
+                has_differed = counts.num_differed > 0
+                told = control.Remembered("", key.hex(), name, why, has_differed, list(counts))
+                self._say(Word.REMEMBERED, 0, control.encode(told))
+        self._told = places
+
+    def _unpacked(self, number: int) -> None:
         """Tell the trainer that a job's process has unpacked it, or could not."""
         job_process = self._job_processes[number]
         self._loop.remove(job_process.fileno())
@@ -371,6 +396,7 @@ def _serve(
     encoder = Encoder() if has_codec else None
     seats = range(CPUS_A_HOST * number, min(CPUS_A_HOST * (number + 1), NUM_SEATS))
     arena_nbytes = min(machine_nbytes(), ARENA_NBYTES)
-    host = Host(link, node, arena_nbytes, encoder, make_parts, shelf, seats)
+    is_first = number == 0
+    host = Host(link, node, arena_nbytes, encoder, make_parts, shelf, seats, is_first)
     link.room = host.room
     return host.serve(sys.stdin.fileno())

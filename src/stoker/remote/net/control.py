@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from stoker.scheduler.tasks.slot import Role, Slot
 
-VERSION = 3  # of these types: changed with any of them
+VERSION = 4  # of these types: changed with any of them
 MESSAGE_NBYTES = 64 << 10  # the longest
 TEXT_LIMIT = 2000  # characters of a reason: the text of somebody's exception may be of any length
 
@@ -144,6 +144,19 @@ class NoEngine(NamedTuple):
     why: str
 
 
+class Remembered(NamedTuple):
+    """Says what is remembered of one place on one machine; also the head of Word.REMEMBERED, where
+    the node is empty. key: of the place, as hex digits; why: it is left alone; has_differed: for a
+    sample differed, so that it is to be left alone everywhere; counts: those of phases.Counts."""
+
+    node: str
+    key: str
+    name: str
+    why: str
+    has_differed: bool
+    counts: list[int]
+
+
 class Note(NamedTuple):
     """A message for the user."""
 
@@ -191,6 +204,7 @@ Message = (
     | Left
     | Cannot
     | NoEngine
+    | Remembered
     | Note
     | Begin
     | Exited

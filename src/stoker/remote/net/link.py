@@ -61,6 +61,7 @@ class Word(IntEnum):
     ENDED = 12  # host -> trainer: the worker closed its end; head is a control.Exited
     TEXT = 13  # host -> trainer: head was printed by dataset code; lane: 1 on stdout, 2 on stderr
     DECODES = 14  # trainer -> host: its decoders are loaded; before that no part is to be coded
+    REMEMBERED = 15  # either way: head is a control.Remembered; to a host: of one that has differed
 
 
 class Garbled(ConnectionLost):

@@ -31,6 +31,10 @@ MAX_POOLED = 64  # arenas that wait for a worker
 GONE_S = 5.0  # what the receiver may take to end, at exit
 
 
+# Of a place, on one machine: its name, why it is left alone, and the numbers of its phases.Counts.
+Told = tuple[str, str, tuple[int, ...]]
+
+
 class Fleet:
     """The trainer's handle on its receiver process. say: is given what the user should know."""
 
@@ -52,6 +56,8 @@ class Fleet:
         # By name of a host that lives: since when it has so many CPUs.
         self._since: dict[str, tuple[float, int]] = {}
         self._served_s = 0.0  # before that
+        self._remembered: dict[tuple[str, bytes], Told] = {}
+        self._differed: set[bytes] = set()  # keys of places, here
         self._pool: list[tuple[int, Lender]] = []  # arenas that the receiver has mapped
         self._next_arena = 0
         self.is_gone = False
@@ -101,6 +107,19 @@ class Fleet:
             now = now_s()
             served_s = sum((now - since_s) * num for since_s, num in self._since.values())
             return self._served_s + served_s
+
+    def remembered(self) -> list[tuple[bytes, Told]]:
+        """Return what is remembered on each other machine, by keys of places, as was told last."""
+        self.hear()
+        with self._lock:
+            return [(key, told) for (_, key), told in self._remembered.items()]
+
+    def tell_differed(self, key: bytes, name: str, why: str) -> None:
+        """Have a place left alone on all machines: a sample has differed here."""
+        with self._lock:
+            if key not in self._differed:
+                self._differed.add(key)
+                self.say(control.Remembered("", key.hex(), name, why, True, []))
 
     def close_job(self, number: int) -> None:
         if os.getpid() == self._owner_pid and self._jobs.pop(number, None) is not None:
@@ -219,6 +238,8 @@ class Fleet:
                     self._jobs[number].cannot.append(why)
                 where = f" on {node}" if node else " on other machines"
                 self._say_to_user(f"this loader cannot run{where}: {why}")
+            case control.Remembered(node, key, name, why, _, counts):
+                self._remembered[node, bytes.fromhex(key)] = name, why, tuple(counts)
             case control.NoEngine(why):
                 self._say_to_user(f"remote workers are not available: {why}")
             case control.Note(text):

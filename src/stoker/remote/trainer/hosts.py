@@ -86,6 +86,7 @@ class Hosts:
         self._next_lane = 0
         self._num_cpus: dict[str, int] = {}  # by machine, as the engine named it and told last
         self._decodes = False  # the decoders are loaded
+        self._differed: dict[str, bytes] = {}  # by places' keys: what is told of those
 
     @property
     def ends(self) -> list[Link | Channel]:
@@ -129,6 +130,8 @@ class Hosts:
         self._loop.add(link.fileno(), lambda: self._hear_host(host))
         if self._decodes:
             link.send(Word.DECODES)
+        for head in self._differed.values():
+            link.send(Word.REMEMBERED, 0, head)
         for job in self._jobs.values():
             if job.manifest:
                 link.send(Word.JOB, job.number, job.manifest)
@@ -179,8 +182,20 @@ class Hosts:
                 self._say(control.Started(*who, host.node, host.name))
             case Word.TEXT:
                 self._print(message.lane, bytes(message.head))
+            case Word.REMEMBERED:
+                self._take_in_remembered(host, bytes(message.head))
             case Word.ENDED if worker is not None:
                 self._end(worker, _ended(worker, message.head))
+
+    def _take_in_remembered(self, host: _Host, head: bytes) -> None:
+        """Tell the trainer what one machine remembers, and the others of what has differed there."""
+        told = control.decode(head)
+        if not isinstance(told, control.Remembered):
+            raise TypeError(told)
+        bytes.fromhex(told.key)  # or it is none of ours
+        self._say(told._replace(node=host.node))
+        if told.has_differed:
+            self.tell_differed(told)
 
     def _lose(self, host: _Host, why: str) -> None:
         self._do_posted()  # the engine may have told just now that it is given back
@@ -245,6 +260,14 @@ class Hosts:
             worker.relay.channel.close()
 
     # -- what the trainer wants --------------------------------------------------------------------
+
+    def tell_differed(self, told: control.Remembered) -> None:
+        """Have a place left alone on all machines, of which a sample has differed on one."""
+        if told.key in self._differed:
+            return
+        head = self._differed[told.key] = control.encode(told._replace(counts=[]))
+        for host in self._hosts.values():
+            host.link.send(Word.REMEMBERED, 0, head)
 
     def open(self, number: int) -> None:
         """Add a job that is being packed."""

@@ -236,6 +236,8 @@ class Receiver:
                 self._hosts.close(number)
             case control.Drop(arena):
                 self._hosts.drop_arena(arena)
+            case control.Remembered():
+                self._hosts.tell_differed(message)
             case control.Want(num_cpus):
                 self._num_wanted = num_cpus
                 self._has_work()  # said again after a pause, in which hosts may have been given back
