@@ -87,6 +87,15 @@ class Samples(Dataset):
         self.epoch = epoch
 
 
+class DrawsLast(Samples):
+    """The same, with all that is not random before it."""
+
+    def __getitem__(self, index: int) -> Any:
+        values = torch.tensor([index * self.scale, self.epoch, TRAINER["epoch"]])
+        drawn = self.draw(self)
+        return self.form.sample(index, torch.cat([values, torch.tensor([*drawn, 0.25, 0.5, 0.75])]))
+
+
 class Eager(Sampler[int]):
     """Draws everything at once in `__iter__`, which is not a generator."""
 
@@ -180,10 +189,16 @@ AXES: dict[str, tuple[Any, ...]] = {
 }
 
 
-def make_loader(case: Case, num_workers: int, num_samples: int = 27, **kwargs: Any) -> DataLoader:
+def make_loader(
+    case: Case,
+    num_workers: int,
+    num_samples: int = 27,
+    kind: type[Samples] = Samples,
+    **kwargs: Any,
+) -> DataLoader:
     TRAINER["epoch"] = 0
     form = FORMS[case.form]
-    dataset = Samples(num_samples, case.draws, form)
+    dataset = kind(num_samples, case.draws, form)
     arguments = {
         "batch_size": 2,
         "sampler": SAMPLERS[case.sampler](dataset),

@@ -61,13 +61,18 @@ def damage(shelf, rng):
         memory[at + rng.randrange(64)] ^= rng.randrange(1, 256)
 
 
-def damaging(monkeypatch):
-    """Epochs, after each of which a shelf with a small index is damaged."""
-    rng = random.Random(3)
+def with_small_index(monkeypatch):
+    """So that damage hits what is used."""
     index_nbytes = shelf_module._SEATS_AT - shelf_module._INDEX_AT
     monkeypatch.setattr(shelf_module, "_NUM_SLOTS", 1 << 12)
     small_nbytes = (1 << 12) * index_nbytes // (1 << 20)
     monkeypatch.setattr(shelf_module, "_SEATS_AT", shelf_module._INDEX_AT + small_nbytes)
+
+
+def damaging(monkeypatch):
+    """Epochs, after each of which a shelf with a small index is damaged."""
+    rng = random.Random(3)
+    with_small_index(monkeypatch)
 
     def run(loader):
         num_hits = 0
