@@ -66,6 +66,22 @@ class OfAFile(Base):
         return numbers(i, work(len(text)) + sum(map(ord, text)))
 
 
+class ByWorker(Base):
+    becomes = "calls get_worker_info"
+
+    def __getitem__(self, i):
+        return numbers(i, work(i) + torch.utils.data.get_worker_info().id)
+
+
+class ByProcess(Base):
+    """Its name ends in a number that counts the processes of a run."""
+
+    becomes = "calls current_process"
+
+    def __getitem__(self, i):
+        return numbers(i, work(i) + len(multiprocessing.current_process().name) // 1000)
+
+
 class LargeInPlace(Base):
     """The second half writes all over what it is given; that is mapped, not copied."""
 

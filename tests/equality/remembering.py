@@ -20,9 +20,8 @@ KEPT = [kind for kind in impure.ALL if kind.becomes == impure.KEPT]
 def loader_of(kind, folder, **options):
     if kind in impure.COLLATED:
         options["collate_fn"] = impure.as_numbers
-    return lambda workers: DataLoader(
-        kind(folder), batch_size=4, shuffle=True, num_workers=workers, **options
-    )
+    options = {"batch_size": 4, "shuffle": True, **options}
+    return lambda workers: DataLoader(kind(folder), num_workers=workers, **options)
 
 
 def epochs(loader, num=EPOCHS):

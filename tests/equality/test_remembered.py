@@ -145,6 +145,25 @@ def test_living_workers_remember_too(workers, folder):
     assert counts.num_hits > impure.NUM
 
 
+SURE = [kind for kind in impure.ALL if kind not in impure.VOLATILE]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [kind if kind in FEW else pytest.param(kind, marks=pytest.mark.full) for kind in SURE],
+    ids=lambda kind: kind.__name__,
+)
+def test_living_workers_that_make_the_same_samples_each_time(kind, folder):
+    """As of a validation set: nobody else ever makes them."""
+    make = loader_of(kind, folder, persistent_workers=True, shuffle=False)
+    both(make, lambda loader: epochs(loader, 6), settings=ON)
+    why, counts = place_of(kind)
+    assert counts.num_differed == 0
+    if kind in FEW:
+        assert why == ""
+        assert counts.num_hits > 2 * impure.NUM
+
+
 @pytest.mark.parametrize("keeps_size", [False, True])
 def test_a_file_that_is_rewritten_is_read_again(keeps_size, folder):
     def run(loader):

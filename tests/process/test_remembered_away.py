@@ -35,8 +35,9 @@ def test_hosts_remember_samples(cache, tmp_path):
     report = tmp_path / "report.json"
     flags = [f"--cluster=processes:{NUM_HOSTS}", "--chains=script", f"--cache={cache}"]
     flags.append(f"--report-json={report}")
+    waits = [str(NUM_HOSTS), "30"] if cache == "auto" else [str(NUM_HOSTS)]
     with started(
-        [*under_stoker(*flags), *SCRIPT, str(NUM_HOSTS)], tmp_path / "ours", stdin=None
+        [*under_stoker(*flags), *SCRIPT, *waits], tmp_path / "ours", stdin=None
     ) as running:
         assert digest_of(running) == plain
         kept = [kept_nbytes(host) for host in hosts(running)]
@@ -49,8 +50,8 @@ def test_hosts_remember_samples(cache, tmp_path):
         (place,) = told["places"]
         assert place["place"].endswith("Slow")
         assert place["num_samples"] == 96
-        assert place["num_hits"] > 0
+        assert place["num_hits"] >= 30
         assert told["away_nbytes"] > 10 * VALUE_NBYTES
     else:
-        assert sum(kept) == 0
+        assert sum(kept) < VALUE_NBYTES // 2  # rows that were looked at
         assert told is None

@@ -4,14 +4,15 @@ Owner: the worker's main thread.
 """
 
 import operator
+import os
 import statistics
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from stoker.memory import phases
-from stoker.memory.phases import Counts
-from stoker.memory.store import Key, Rows, Seat, ShelfAccess, Stores
+from stoker.memory.phases import Counts, Phase
+from stoker.memory.store import Kept, Key, Rows, Seat, ShelfAccess, Stores
 from stoker.memory.watch import Opened, global_look, tell_of_readers
 
 DECODER = "decoder "  # before the name of a place that is a function, and no dataset
@@ -70,6 +71,9 @@ class Tally:
         self._num_plain = 0  # samples not counted yet that were neither kept nor compared
         self._times_s: list[float] = []  # of the worker's first samples
         self._nbytes = 0  # of the last value
+        self.num_calls = 0  # samples asked for, kept or not
+        self._kept_at: dict[bytes, int] = {}  # of keys, the number of the call, while that matters
+        self._is_proving = False
         desk.tallies.append(self)
 
     @property
@@ -174,7 +178,25 @@ class Tally:
         is_kept = self._desk.stores.put(key, parts, made_us)
         if is_kept:
             self.count(num_stored=1, stored_nbytes=nbytes)
+            if self._is_proving:
+                self._kept_at[key.now] = self.num_calls
         return is_kept
+
+    def begin_phase(self, phase: Phase) -> None:
+        self._is_proving = phase is Phase.PROVING
+        if not self._is_proving:
+            self._kept_at.clear()
+
+    def is_proof(self, key: Key, kept: Kept) -> bool:
+        """Whether a value was made by another process, or by this one long ago: where samples stay
+        with living workers, nobody else ever makes them."""
+        desk = self._desk
+        if desk.is_only_worker or desk.stores.is_of_another(kept, os.getpid()):
+            return True
+        at = self._kept_at.get(key.now)
+        if at is None:
+            return kept.is_on_disk  # there it is known by the seat, which had another worker before
+        return self.num_calls - at >= phases.NUM_PROVE
 
     @property
     def is_to_weigh(self) -> bool:

@@ -25,8 +25,11 @@ MIN_TO_DISPLACE = 2.0  # times that a value must cost more for each byte
 NUM_TO_WEIGH = 16  # values made before the gain is judged
 # Of a worker's time may be spent on writing: before anything has proved worth it, and then. A page
 # that is touched for the first time costs as much as 6 us of computing for each KB of a sample.
-FIRST_WRITE_FRAC, WRITE_FRAC = 0.01, 0.15
+FIRST_WRITE_FRAC, WRITE_FRAC = 0.006, 0.15
 FREE_S = 0.01  # in any case
+# Of a worker's time, for looks at all that a dataset reaches while it keeps or is served: before
+# anything has proved worth it, and then.
+FIRST_LOOKS_FRAC, LOOKS_FRAC = 0.003, 0.01
 # A look at all that a dataset reaches may take this share of what all its samples take; there are a
 # dozen in each worker while it learns, and one in each epoch then.
 LOOK_FRAC, MIN_LOOK_S, MAX_LOOK_S = 0.002, 0.03, 2.0  # of CPU time
@@ -202,6 +205,11 @@ def epoch_s(known: Counts) -> float:
 def look_s(known: Counts) -> float:
     """Return the seconds that a look at all that a dataset reaches may take."""
     return min(max(LOOK_FRAC * epoch_s(known), MIN_LOOK_S), MAX_LOOK_S)
+
+
+def look_frac(num_proven: int) -> float:
+    """Return the share of a worker's time that looks may take. num_proven: see `may_write`."""
+    return LOOKS_FRAC if num_proven else FIRST_LOOKS_FRAC
 
 
 def gains(known: Counts) -> bool:

@@ -10,7 +10,6 @@ Owner: the worker's main thread.
 import functools
 import hashlib
 import operator
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -121,6 +120,7 @@ class Place:
             self._prefix = Prefix(self._dataset, depth, split, look, phases.look_s(counts), lasts)
             self._depth = depth
         self._phase = phase
+        self._tally.begin_phase(phase)
 
     def _has_restated(self) -> bool:
         """Compute the state anew; returns whether it is another one. Raises Unwatchable."""
@@ -186,11 +186,12 @@ class Place:
         assert prefix is not None
         if not prefix.is_met:
             return self._meet
+        self._tally.num_calls += 1
         key = key_of(prefix.state.now, self._lasting(), index)
         kept = self._desk.stores.find(key)
         if kept is None and not self._tally.wants_more(key, self._num_proven):
             return self._plain
-        if prefix.is_to_restate() and self._has_restated():
+        if prefix.is_to_restate(phases.look_frac(self._num_proven)) and self._has_restated():
             return self._plain
         num_hits = self._tally.num_hits
         if kept is not None and num_hits % _REFRESH_EVERY == 0:
@@ -355,7 +356,7 @@ class Place:
             parts = self._encoded(told, reached)
             memory = None if kept is None else stores.memory_of(kept)
             if kept is not None and memory is not None and _is_of(memory, told):
-                self._compare(index, kept, memory, parts)
+                self._compare(index, key, kept, memory, parts)
             else:
                 self._tally.keep(key, parts, made_s)
                 if self._tally.is_to_weigh:
@@ -374,13 +375,15 @@ class Place:
         foreign, is_whole = self._prefix.apart.memory, self._prefix.is_whole
         return encode((list(told), *levels), foreign, in_rows=is_whole)
 
-    def _compare(self, index: Any, kept: Kept, memory: memoryview, parts: list[memoryview]) -> None:
+    def _compare(
+        self, index: Any, key: Key, kept: Kept, memory: memoryview, parts: list[memoryview]
+    ) -> None:
         if not are_equal(parts, memory):
             self._tally.count(num_differed=1, num_checked=1)
             self._leave(f"sample {index!r} differed when it was made again")
             self._guarded(self._refresh)
             return
-        is_proof = self._desk.is_only_worker or self._desk.stores.is_of_another(kept, os.getpid())
+        is_proof = self._tally.is_proof(key, kept)
         self._tally.count(num_checked=1, num_hits=1, num_proven=int(is_proof))
         if self._phase is Phase.PROVING:
             self._refresh()

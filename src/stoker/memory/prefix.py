@@ -18,7 +18,6 @@ from stoker.memory.cut import RETURNED, Halves, Level, Link, NotCuttable, Reache
 from stoker.memory.phases import Depth
 from stoker.memory.watch import NO_STATE, Look, Reach, library_generators, reach_of, state_of
 
-_LOOK_FRAC = 0.01  # of a worker's time, for looks at all that the prefix reaches
 _OF_OWN_MEMORY = {"resize", "resize_", "resize_as_", "set_", "base", "flags", "owndata"}
 _SIZED = (list, dict, set)
 
@@ -56,7 +55,7 @@ class Prefix:
         self.num_moves = 0
         self._reach = Reach({}, [])
         self._surface: tuple[list[object], list[int]] = [], []
-        self._next_look_s = 0.0
+        self._looked_s = self._look_took_s = 0.0
         self._expect()
         self.restate()
 
@@ -122,8 +121,9 @@ class Prefix:
 
     # -- state -------------------------------------------------------------------------------------
 
-    def is_to_restate(self) -> bool:
-        return self._has_moved() or now_s() > self._next_look_s
+    def is_to_restate(self, look_frac: float) -> bool:
+        """Whether it is time for a look. look_frac: of the worker's time, for such looks."""
+        return self._has_moved() or look_frac * (now_s() - self._looked_s) > self._look_took_s
 
     def restate(self) -> None:
         """Compute the state anew. Raises Unwatchable."""
@@ -143,7 +143,8 @@ class Prefix:
         self.state, self.apart = state, apart
         self.look = with_generators(self._global_look, apart.generators)
         self._surface = self._surface_now()
-        self._next_look_s = now_s() + (now_s() - began_s) / _LOOK_FRAC
+        self._looked_s = now_s()
+        self._look_took_s = self._looked_s - began_s
 
     def _levels(self) -> list[Level]:
         if self._halves is None:

@@ -27,6 +27,18 @@ def wait_for_fewer_hosts(iterator, num_hosts):
     return ""
 
 
+def wait_until_told(iterator, num_hits):
+    """Until the hosts have told that they remember, with so many hits. Returns what is wrong."""
+    from stoker.memory.phases import Counts
+
+    fleet = iterator._driver._helpers._fleet
+
+    def hits():
+        return sum(Counts(*counts).num_hits for _, (_, _, counts) in fleet.remembered())
+
+    return _wait(iterator._driver, lambda: hits() >= num_hits)
+
+
 def _wait(driver, is_met):
     from stoker.clock import Deadline
 

@@ -1,10 +1,13 @@
-"""Iterates over samples that can be remembered, on hosts if there are any; tells the digest, and waits."""
+"""Iterates over samples that can be remembered, on hosts if there are any; tells the digest, and waits.
+
+Arguments, if there are hosts: how many to wait for; how many hits they must have told.
+"""
 
 import hashlib
 import sys
 
 import torch
-from away_hosts import tell, wait_for_hosts
+from away_hosts import tell, wait_for_hosts, wait_until_told
 from torch.utils.data import DataLoader, Dataset
 
 NUM_SAMPLES, NUM_FLOATS, NUM_EPOCHS = 96, 1 << 16, 5
@@ -32,6 +35,8 @@ def main() -> None:
             wait_for_hosts(iterator, int(sys.argv[1]))
         for batch in iterator:
             digest.update(batch.numpy().tobytes())
+    if len(sys.argv) > 2:
+        wait_until_told(iterator, int(sys.argv[2]))
     tell(f"digest {digest.hexdigest()}")
     sys.stdin.read()
 

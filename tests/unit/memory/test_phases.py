@@ -109,7 +109,7 @@ def test_audits_grow_rarer():
 
 
 def test_writing_takes_a_small_share_until_it_has_proved_worth_it():
-    for num_proven, frac in ((0, 0.01), (1, 0.15)):
+    for num_proven, frac in ((0, 0.006), (1, 0.15)):
         assert may_write(FREE_S + 10 * frac - 0.001, 10.0, 0.0, num_proven)
         assert not may_write(FREE_S + 10 * frac + 0.001, 10.0, 0.0, num_proven)
 

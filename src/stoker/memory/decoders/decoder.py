@@ -10,7 +10,6 @@ Owner: the worker's main thread.
 
 import functools
 import hashlib
-import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -37,9 +36,8 @@ class Decoder:
         key = hashlib.blake2b(desk.loader + DECODER.encode() + name.encode(), digest_size=16)
         self._tally = Tally(desk, key.digest(), DECODER + name)
         self._watched_s = 0.0
-        self._num_calls = self._num_odd = 0
+        self._num_odd = 0
         self._num_proven = 0  # by all workers
-        self._kept_at: dict[bytes, int] = {}  # of keys, the number of the call, until it serves
         self._phase = Phase.OFF
         self._lasting = foundations() if desk.stores.has_disk else b""
         self._guarded(self._take_up)
@@ -73,10 +71,9 @@ class Decoder:
         if self._phase is Phase.SERVING or counts.num_differed:
             self._tally.note_for_others(counts)
         self._num_proven = counts.num_proven
-        if self._phase is Phase.SERVING:
-            self._kept_at.clear()
         if self._phase is Phase.SERVING and self._desk.audit:
             self._phase = Phase.PROVING
+        self._tally.begin_phase(self._phase)
         if self._phase is Phase.OFF:
             self._leave(why)
 
@@ -102,8 +99,8 @@ class Decoder:
 
     def _way(self, work: Work) -> _Way | None:
         """Return the function that gives the value; None: nothing is to be done about it."""
-        self._num_calls += 1
-        if self._num_calls % _REFRESH_EVERY == 0:
+        self._tally.num_calls += 1
+        if self._tally.num_calls % _REFRESH_EVERY == 0:
             self._refresh()
         if self._phase is Phase.TIMING:
             return self._time
@@ -236,8 +233,7 @@ class Decoder:
         self._desk.spent_s += thread_cpu_s() - before_s
 
     def _keep(self, key: Key, parts: list[memoryview], made_s: float) -> None:
-        if self._tally.keep(key, parts, made_s) and self._phase is Phase.PROVING:
-            self._kept_at[key.now] = self._num_calls
+        self._tally.keep(key, parts, made_s)
         if self._tally.is_to_weigh:
             self._refresh()
 
@@ -249,17 +245,10 @@ class Decoder:
             name = min(work.paths, default="a value")
             self._leave(f"{name} differed when it was read again")
             return
-        is_proof = self._is_proof(key, kept)
+        is_proof = self._tally.is_proof(key, kept)
         self._tally.count(num_checked=1, num_hits=1, num_proven=int(is_proof))
         if self._phase is Phase.PROVING:
             self._refresh()
-
-    def _is_proof(self, key: Key, kept: Kept) -> bool:
-        """Whether a value was made elsewhere or long ago: living workers may each have files that no
-        other ever reads."""
-        if self._desk.is_only_worker or self._desk.stores.is_of_another(kept, os.getpid()):
-            return True
-        return self._num_calls - self._kept_at.get(key.now, self._num_calls) >= phases.NUM_PROVE
 
 
 def _is_of(held: Any, told: tuple[Identity, ...] | None) -> bool:

@@ -135,9 +135,8 @@ class Shelf:
     def places(self) -> dict[bytes, tuple[str, str, Counts]]:
         """Return name, why it is left alone, and counts of every place, by its key."""
         found: dict[bytes, list[Row]] = {}
-        for seat in range(NUM_SEATS):
-            for row in self.rows_of(seat):
-                found.setdefault(row.key, []).append(row)
+        for row in self._rows():
+            found.setdefault(row.key, []).append(row)
         return {
             key: (
                 rows[0].name,
@@ -149,29 +148,29 @@ class Shelf:
 
     def leave_alone(self, places: Mapping[bytes, str]) -> None:
         """Have places left alone by all workers. places: by key, why."""
-        if not places:
-            return
-        for seat in range(NUM_SEATS):
-            for row in self.rows_of(seat):
-                if row.key in places and not row.why:
-                    row.say_why(places[row.key])
+        for row in self._rows() if places else ():
+            if row.key in places and not row.why:
+                row.say_why(places[row.key])
 
     def counts_of(self, key: bytes) -> tuple[Counts, str]:
         """Return what all seats know of one place, and why it is left alone if it is."""
-        rows: list[Row] = []
-        num_unused = 0
-        for seat in range(NUM_SEATS):
-            here = list(self.rows_of(seat))
-            rows += [row for row in here if row.key == key]
-            num_unused = 0 if here else num_unused + 1
-            if num_unused == _NUM_UNUSED:  # the lowest seats are taken first
-                break
+        rows = [row for row in self._rows() if row.key == key]
         return added([row.read() for row in rows]), next((row.why for row in rows if row.why), "")
 
     def origin_of(self, key: bytes) -> bytes:
         """Return what a place of this run had as its state at first; empty if nobody has said."""
         rows = (row for seat in range(NUM_SEATS) for row in self.rows_of(seat) if row.key == key)
         return next((row.origin for row in rows if row.origin), b"")
+
+    def _rows(self) -> Iterator[Row]:
+        """Iterate the rows of all seats that were ever taken; the lowest are taken first."""
+        num_unused = 0
+        for seat in range(NUM_SEATS):
+            here = list(self.rows_of(seat))
+            yield from here
+            num_unused = 0 if here else num_unused + 1
+            if num_unused == _NUM_UNUSED:
+                return
 
     def rows_of(self, seat: int) -> Iterator[Row]:
         """Iterate the rows that a seat has begun."""

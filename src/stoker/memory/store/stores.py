@@ -65,7 +65,7 @@ class Stores:
         entry = self._shelf.find(key.now)
         if entry is not None:
             return Kept(entry, is_on_disk=False)
-        if self._disk is None or not key.lasting or self._is_slow():
+        if self._disk is None or not self._uses_disk(key):
             return None
         entry = self._disk.find(key.lasting)
         return None if entry is None else Kept(entry, is_on_disk=True)
@@ -99,6 +99,10 @@ class Stores:
         self._made_s += entry.made_us / 1e6
         return found
 
+    def _uses_disk(self, key: Key) -> bool:
+        """Whether a value is looked for and kept there."""
+        return key.lasting != b"" and not self._is_slow()
+
     def _is_slow(self) -> bool:
         """Whether the disk has been found to be no faster than making samples again."""
         return self._num_read >= _NUM_TO_JUDGE and MIN_GAIN * self._read_s > self._made_s
@@ -123,7 +127,8 @@ class Stores:
             return False
         if self._shelf.has_room(seat, nbytes):
             return True
-        return self._disk is not None and key.lasting != b"" and self._disk.has_room(seat, nbytes)
+        disk = self._disk
+        return disk is not None and self._uses_disk(key) and disk.has_room(seat, nbytes)
 
     def put(self, key: Key, parts: list[memoryview], made_us: int) -> bool:
         """Keep a value in memory, and on disk if it is to last or if memory is full. Returns
@@ -134,7 +139,7 @@ class Stores:
         is_kept = self._shelf.has_room(self.seat, nbytes) and self._shelf.put(
             self.seat, key.now, parts, made_us
         )
-        if self._disk is None or not key.lasting or (is_kept and not self.lasts):
+        if self._disk is None or not self._uses_disk(key) or (is_kept and not self.lasts):
             return is_kept
         if self._disk.has_room(self.seat, nbytes):
             began_s = now_s()

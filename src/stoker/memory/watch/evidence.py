@@ -10,6 +10,7 @@ library that is not known is found, if Python or a compiled function that it cal
 
 import gc
 import inspect
+import multiprocessing
 import os
 import random
 import sys
@@ -20,6 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils.data import get_worker_info
 
 from stoker.memory.watch.lasting import is_of_session
 from stoker.trusted import is_trusted
@@ -77,7 +79,7 @@ def _codes(*functions: Any) -> dict[types.CodeType, str]:
 _TELLING_PYTHON = _codes(
     random.seed, random.Random.seed, random.getstate, random.setstate, random.SystemRandom.random,
     random.SystemRandom.getrandbits, random.Random.__init__, uuid.uuid1, uuid.uuid4,
-    threading.Thread.start,
+    threading.Thread.start, get_worker_info, multiprocessing.current_process, multiprocessing.parent_process,
 )  # fmt: skip
 
 
