@@ -147,11 +147,12 @@ def _serving(redirected: Redirected) -> Hook:
 def _noting(opener: Opener) -> Hook:
     @passed_over
     def hook(original: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if _active is None or not _active.may_call():
+            return original(*arguments, **named)
         began_ns = wall_ns()
         value = original(*arguments, **named)
-        if _active is not None and _active.may_call():
-            with contextlib.suppress(Exception):  # ours, or of the arguments
-                note(opener, value, arguments, named, began_ns)
+        with contextlib.suppress(Exception):  # ours, or of the arguments
+            note(opener, value, arguments, named, began_ns)
         return value
 
     return hook
