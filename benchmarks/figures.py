@@ -92,7 +92,8 @@ class Case:
     plain_flags: tuple[str, ...] = ()  # of the script; come after `flags`, and win
     stoker_flags: tuple[str, ...] = ()
     beside: Beside | None = None
-    takes_plain_num_workers: bool = False  # what suits torch best is what stoker gets
+    # Of stoker only what suits torch best is tried, and one worker a core.
+    is_slow_to_tune: bool = False
     leaves_something: bool = False  # for the next run: one goes before the pairs
 
 
@@ -184,13 +185,11 @@ def num_epochs(num: int) -> tuple[str, ...]:
     return ("--num-epochs", str(num))
 
 
-def remembered(
-    case: str, bar: float, num_samples: int, num_warm: int = 3, is_slow: bool = False
-) -> Case:
+def remembered(case: str, bar: float, num_samples: int, num_warm: int = 3) -> Case:
     """Epochs once all is kept against torch's; `first`: the first one against --cache off.
 
-    num_samples: in an epoch; num_warm: epochs of stoker's until all is kept; is_slow: too slow to be
-    tuned for stoker. Each epoch of torch's takes as long as its first.
+    num_samples: in an epoch; num_warm: epochs of stoker's until all is kept. Each epoch of torch's
+    takes as long as its first.
     """
     first = at_least(0.97, "first_per_s", other="off", what=f"--cache off, {case}, first epoch")
     return Case(
@@ -203,7 +202,7 @@ def remembered(
         tune_flags=("--num-later", "1", *num_epochs(num_warm + 1)),
         plain_tune_flags=(*num_epochs(1), "--num-samples", str(max(num_samples // 4, 16))),
         num_tuning_rounds=1,
-        takes_plain_num_workers=is_slow,
+        is_slow_to_tune=True,
         beside=Beside(name="off", run_flags=("--cache", "off"), flags=num_epochs(1)),
         limit_s=600,
         checks=(at_least(bar, "later_per_s", what=f"torch, {case}"), first),
@@ -767,8 +766,8 @@ FIGURES = {
             name="remembered-scans",
             work="the same: NIfTI volumes (plain code, MONAI's transforms), DICOM series, GeoTIFF tiles",
             cases=(
-                remembered("volumes", 100, 32, num_warm=4, is_slow=True),
-                remembered("volumes-monai", 100, 32, num_warm=4, is_slow=True),
+                remembered("volumes", 100, 128),
+                remembered("volumes-monai", 100, 128),
                 remembered("scans", 20, 128),
                 remembered("tiles", 5, 512),
             ),
@@ -776,7 +775,7 @@ FIGURES = {
         Figure(
             name="remembered-videos",
             work="the same: MP4 clips of 30 s",
-            cases=(remembered("videos", 10, 24, num_warm=4, is_slow=True),),
+            cases=(remembered("videos", 10, 24, num_warm=4),),
         ),
         Figure(
             name="remembered-cold",

@@ -54,16 +54,25 @@ def run_case(
 def tune(case: Case, effort: Effort) -> dict[str, dict[int, float]]:
     """Throughput by num_workers of both sides, the best of the rounds."""
     num_cores = results.circumstances()["machine"]["num_cores"]
-    sides = ("plain",) if case.takes_plain_num_workers else ("plain", "stoker")
-    found: dict[str, dict[int, float]] = {side: {} for side in sides}
+    found: dict[str, dict[int, float]] = {"plain": {}, "stoker": {}}
+
+    def try_out(side: str, num_workers: int) -> None:
+        side_flags = case.plain_tune_flags if side == "plain" else ()
+        flags = (*case.tune_flags, *side_flags, "--num-workers", str(num_workers))
+        ours = effort.ours if side == "stoker" else side
+        line = run_case(ours, case, effort, flags, case.run_flags)
+        seen = found[side]
+        seen[num_workers] = max(line[case.tune_key], seen.get(num_workers, 0.0))
+
     for num_workers in num_workers_candidates(num_cores) * case.num_tuning_rounds:
-        for side, seen in found.items():
-            side_flags = case.plain_tune_flags if side == "plain" else ()
-            flags = (*case.tune_flags, *side_flags, "--num-workers", str(num_workers))
-            ours = effort.ours if side == "stoker" else side
-            line = run_case(ours, case, effort, flags, case.run_flags)
-            seen[num_workers] = max(line[case.tune_key], seen.get(num_workers, 0.0))
-    return found
+        try_out("plain", num_workers)
+        if not case.is_slow_to_tune:
+            try_out("stoker", num_workers)
+    if case.is_slow_to_tune:
+        best = max(found["plain"], key=found["plain"].__getitem__)
+        for num_workers in {best, num_cores} if best != num_cores else ():
+            try_out("stoker", num_workers)
+    return {side: seen for side, seen in found.items() if seen}
 
 
 def workers_flags(case: Case, tuning: dict[str, dict[int, float]]) -> dict[str, tuple[str, ...]]:
