@@ -9,7 +9,8 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, Subset, default_convert
 
 from stoker.memory.store import checksum as checksum_module
-from stoker.memory.store import coding, shelves
+from stoker.memory.store import shelves
+from stoker.memory.store.coding import encoding
 from stoker.wire.palette import palette
 from tests.equality.remembering import AUDIT, ON, damaging, epochs, place_of
 from tests.equality.sides import both
@@ -138,7 +139,7 @@ def test_images_are_kept_in_a_quarter_of_their_bytes(kind, folder):
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_without_the_library_they_are_kept_as_they_are(kind, folder, monkeypatch):
-    monkeypatch.setattr(coding, "palette", None)
+    monkeypatch.setattr(encoding, "palette", None)
     monkeypatch.setattr(checksum_module, "palette", None)
     both(loader_of(kind, folder), six, settings=ON)
     assert nbytes_each(kind) > RAW_NBYTES

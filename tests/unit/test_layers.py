@@ -78,6 +78,7 @@ ALCOVES = [
     "memory/cut",
     "memory/decoders/libraries",
     "memory/store",
+    "memory/store/coding",
     "memory/store/disk",
     "memory/watch",
     "scheduler/rules",

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.memory.store import Value, coding, encode
+from stoker.memory.store import Value, encode
+from stoker.memory.store.coding import encoding
 from stoker.wire.palette import LIBRARY, palette
 
 needs_library = pytest.mark.skipif(
@@ -86,7 +87,7 @@ ORDERS = {
 @pytest.mark.parametrize("tensor", ORDERS.values(), ids=ORDERS)
 def test_tensors_of_any_order_come_back(tensor, copied, in_rows, has_library, monkeypatch):
     if not has_library:
-        monkeypatch.setattr(coding, "palette", None)
+        monkeypatch.setattr(encoding, "palette", None)
     memory = memory_of({"x": tensor, "y": tensor.numpy().copy("K")}, in_rows)
     found = read(memory, copied)
     assert same(found["x"], tensor)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from stoker.memory.store import NotStorable, Value, coding, encode, is_alone
+from stoker.memory.store import NotStorable, Value, encode, is_alone
+from stoker.memory.store.coding.layout import HEAD
 
 PLAIN = st.one_of(
     st.none(),
@@ -207,7 +208,7 @@ class Calls:
 
 def test_nothing_in_a_value_is_called(capsys):
     described = pickle.dumps(("v", Calls()), protocol=4)
-    head = coding._HEAD.pack(len(described), 0) + described
+    head = HEAD.pack(len(described), 0) + described
     with pytest.raises(pickle.UnpicklingError):
         Value(memoryview(head))
     assert capsys.readouterr().out == ""

@@ -1,0 +1,8 @@
+"""Turns values into bytes and back."""
+
+from stoker.memory.store.coding.alone import is_alone
+from stoker.memory.store.coding.encoding import encode
+from stoker.memory.store.coding.layout import NotStorable
+from stoker.memory.store.coding.value import Rows, Value
+
+__all__ = ["NotStorable", "Rows", "Value", "encode", "is_alone"]
