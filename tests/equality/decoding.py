@@ -384,7 +384,7 @@ def by_laspy(path):
     cloud = laspy.read(path, laz_backend=laspy.LazBackend.Lazrs)
     cloud.intensity[:5] += 1
     cloud.x = cloud.x + 1
-    facts = len(cloud.points), cloud.header.point_count, int(cloud.points.array.flags.owndata)
+    facts = len(cloud.points), repr(cloud), len(cloud.vlrs), cloud.points.array.flags.owndata
     return torch.from_numpy(np.stack([cloud.x, cloud.y, cloud.z, cloud.intensity])), facts
 
 
@@ -393,7 +393,7 @@ def and_again_by_laspy(path):
 
     with laspy.open(path, laz_backend=laspy.LazBackend.Lazrs) as reader:
         cloud = reader.read()
-        nothing = len(reader.read_points(-1))
+        nothing = len(reader.read_points(-1)), len(reader.header.vlrs)
         reader.seek(10)
         later = reader.read_points(7)
         return torch.from_numpy(np.array(cloud.xyz)), nothing, later.intensity.tolist()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from stoker.remote.trainer.fleet import Fleet
+    from stoker.remote.trainer.fleet import Fleet, Told
     from stoker.reports.metrics import Remembered
     from stoker.reports.record import Recorder
 
@@ -133,15 +133,23 @@ def fleet() -> "Fleet | None":
 
 
 def remembered() -> "Remembered | None":
-    """Return what is remembered, here and on other machines; what has differed on one is left alone
-    on all of them."""
+    """Return what is remembered, here and on other machines."""
     from stoker.memory import report
 
     if _fleet is None:
         return report.remembered()
+    away = _fleet.remembered()
+    _spread_differences(_fleet, away)
+    return report.remembered(away)
+
+
+def _spread_differences(fleet: "Fleet", away: "list[Told]") -> None:
+    """Have what has differed on one machine left alone on all of them."""
+    from stoker.memory import report
+
+    report.leave_alone_here(away)
     for key, name, why in report.differed():
-        _fleet.tell_differed(key, name, why)
-    return report.remembered(_fleet.remembered())
+        fleet.tell_differed(key, name, why)
 
 
 def _tell_what_stays() -> None:

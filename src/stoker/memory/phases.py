@@ -25,6 +25,7 @@ MIN_TO_DISPLACE = 2.0  # times that a value must cost more for each byte
 NUM_TO_WEIGH = 16  # values made before the gain is judged
 # Of a worker's time may be spent on writing: before anything has proved worth it, and then. A page
 # that is touched for the first time costs as much as 6 us of computing for each KB of a sample.
+# Measured (first epochs, benchmarks/remembered.py): more in the first epoch cost images 2 % of it.
 FIRST_WRITE_FRAC, WRITE_FRAC = 0.006, 0.15
 FREE_S = 0.01  # in any case
 # Of a worker's time, for looks at all that a dataset reaches while it keeps or is served: before

@@ -4,33 +4,41 @@ Owner: the trainer, whose workers write the counts; those of other machines tell
 """
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from stoker.memory.desk import DECODER
 from stoker.memory.phases import EMPTY, Counts, added, depth_of, of_files, phase_of
 from stoker.memory.store import Shelf, own_shelf
 from stoker.reports.metrics import DECODED, Remembered, RememberedOnDisk, RememberedPlace
 
-Told = tuple[bytes, tuple[str, str, tuple[int, ...]]]
-"""Key of a place, its name, why it is left alone, and its counts, on one other machine."""
+DIFFERED_AWAY = "a sample differed on another machine"
+
+
+class Told(Protocol):
+    """What another machine has told of a place: see remote/trainer/fleet.py."""
+
+    @property
+    def key(self) -> bytes: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def why(self) -> str: ...
+    @property
+    def counts(self) -> tuple[int, ...]: ...
+    @property
+    def is_there(self) -> bool: ...
 
 
 def remembered(away: Iterable[Told] = ()) -> Remembered | None:
-    """Return what this process's shelf holds, and those of other machines; None if there is none.
-
-    What has differed on another machine is left alone on this one too.
-    """
-    shelved, away = own_shelf(), list(away)
-    if shelved is not None:
-        shelved.leave_alone(
-            {key: why for key, (_, why, numbers) in away if _counts(numbers).num_differed}
-        )
+    """Return what this process's shelf holds, and those of other machines; None if there is none."""
+    shelved = own_shelf()
     found = {} if shelved is None else shelved.places()
     away_nbytes = 0
-    for key, (name, why, numbers) in away:
-        counts = _counts(numbers)
-        away_nbytes += counts.stored_nbytes
-        _, why_here, here = found.get(key, ("", "", EMPTY))
-        found[key] = name, why_here or why, added([here, counts])
+    for each in away:
+        counts = _counts(each.counts)
+        away_nbytes += counts.stored_nbytes if each.is_there else 0
+        _, why_here, here = found.get(each.key, ("", "", EMPTY))
+        found[each.key] = each.name, why_here or each.why, added([here, counts])
     if shelved is None and not found:
         return None
     places = [_place(*told) for told in found.values()]
@@ -41,10 +49,17 @@ def remembered(away: Iterable[Told] = ()) -> Remembered | None:
     )
 
 
+def leave_alone_here(away: Iterable[Told]) -> None:
+    """Have places left alone on this machine of which a sample has differed on another one."""
+    shelved = own_shelf()
+    if shelved is not None:
+        differed_there = [each for each in away if _counts(each.counts).num_differed]
+        shelved.leave_alone({each.key: each.why or DIFFERED_AWAY for each in differed_there})
+
+
 def _counts(numbers: tuple[int, ...]) -> Counts:
     """Return what another machine has counted; EMPTY if those are other numbers."""
-    is_known = len(numbers) == len(EMPTY) and all(type(number) is int for number in numbers)
-    return Counts(*numbers) if is_known else EMPTY
+    return Counts(*numbers) if len(numbers) == len(EMPTY) else EMPTY
 
 
 def differed() -> list[tuple[bytes, str, str]]:

@@ -34,7 +34,7 @@ def wait_until_told(iterator, num_hits):
     fleet = iterator._driver._helpers._fleet
 
     def hits():
-        return sum(Counts(*counts).num_hits for _, (_, _, counts) in fleet.remembered())
+        return sum(Counts(*told.counts).num_hits for told in fleet.remembered())
 
     return _wait(iterator._driver, lambda: hits() >= num_hits)
 

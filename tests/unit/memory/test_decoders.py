@@ -17,15 +17,12 @@ import pytest
 import torch
 from PIL import Image, ImageDraw, ImageFile, ImageOps, JpegImagePlugin
 
-from stoker.memory import phases
 from stoker.memory.decoders import decoders
 from stoker.memory.decoders.arguments import NotPlain, described
 from stoker.memory.decoders.redirect import redirect
 from stoker.memory.decoders.values import payload_of, value_of
-from stoker.memory.desk import Desk
-from stoker.memory.phases import Phase
-from stoker.memory.store import ShelfAccess, make_shelf
 from tests.equality import decoding
+from tests.unit.memory.serving import alone, served
 
 NUM = 24
 # Images that are not read to their end keep their files open, as scripts do.
@@ -47,37 +44,12 @@ def folder(tmp_path):
 
 @pytest.fixture
 def memory(monkeypatch):
-    """Decoders of a worker that is alone; off again afterwards."""
-    monkeypatch.setattr(phases, "HIT_S", 1e-6)
-    monkeypatch.setattr(phases, "FREE_S", 100.0)
-    monkeypatch.setattr(decoders, "_active", None)
-    desk = Desk(ShelfAccess(make_shelf(1 << 26), 0, b"loader", False), is_only_worker=True)
-    made = decoders.Decoders(desk)
-    # Hypothesis times each collection; one that falls into a watched call would count as its own.
-    callbacks, gc.callbacks[:] = list(gc.callbacks), []
-    yield made
-    gc.callbacks[:] = callbacks
-    made._is_on = False
-    decoders.restore()
-    made._decoders.clear()
+    yield from alone(monkeypatch)
 
 
 def all_counted(decoder):
     decoder._tally.close()
     return decoder._tally.counts
-
-
-def served(memory, read, paths, name="PIL.Image.open"):
-    """Read until all comes from the shelf; returns the decoder."""
-    for _ in range(40):
-        for path in paths:
-            memory.during(read, path)
-        decoder = memory._decoders[name]
-        counts, why = decoder._tally.known()
-        assert not why
-        if decoder._phase is Phase.SERVING and counts.num_stored >= len(paths):
-            return decoder
-    raise AssertionError(counts)
 
 
 def loaded(path):

@@ -71,6 +71,15 @@ def test_a_place_that_another_worker_turns_off_serves_no_more(shelf, served):
     assert place._phase is Phase.OFF
 
 
+def test_a_place_of_which_a_sample_differed_on_another_machine_serves_no_more(shelf, served):
+    dataset, place = served
+    shelf.leave_alone({b"x" * 16: "another", place._tally.key: "it differed there"})
+    for index in list(range(impure.NUM)) * 5:
+        assert seeded(place.get, index) == seeded(dataset.__getitem__, index)
+    assert place._phase is Phase.OFF
+    assert place._tally.known()[1] == "it differed there"
+
+
 def test_what_can_no_longer_be_watched_is_told_by_the_next_worker(shelf, served, tmp_path):
     dataset, place = served
     dataset.note = (tmp_path / "open").open("w")

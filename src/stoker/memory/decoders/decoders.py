@@ -85,6 +85,11 @@ class Decoders:
             and not is_traced()
         )
 
+    def may_serve(self, name: str) -> bool:
+        """Whether a call of a function may be served: it has not been found that none is to be."""
+        decoder = self._decoders.get(name)
+        return self.may_call() and (decoder is None or not decoder.is_off)
+
     @passed_over
     def call(self, name: str, work: Work) -> Any:
         """Return what a call gives. name: the function's, as a script writes it."""
@@ -135,7 +140,7 @@ def _serving(redirected: Redirected) -> Hook:
     def hook(original: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         work = None
         decoders = _active
-        if decoders is not None and decoders.may_call():
+        if decoders is not None and decoders.may_serve(redirected.shown):
             work = _guarded(redirected, original, arguments, named)
         if decoders is None or work is None:
             return original(*arguments, **named)
@@ -152,7 +157,7 @@ def _noting(opener: Opener) -> Hook:
         began_ns = wall_ns()
         value = original(*arguments, **named)
         with contextlib.suppress(Exception):  # ours, or of the arguments
-            note(opener, value, arguments, named, began_ns)
+            note(opener, value, arguments, named, began_ns, _around())
         return value
 
     return hook

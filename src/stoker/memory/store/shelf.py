@@ -28,10 +28,10 @@ _MAX_NBYTES = 32 << 40  # of address space, of 128 TiB
 _SPAN_PER_BUDGET = 2
 _PAGE_NBYTES = 4096
 _ALIGN_NBYTES = 64
-_NUM_UNUSED = 8  # seats in a row: then none behind them is looked at
 _libc = ctypes.CDLL(None)
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; before that it is refused, and pages come one by one
 _TAIL = struct.Struct("<q")
+_HAVE_ROWS_AT = (NUM_SEATS + 1) * _TAIL.size
 _ROWS_AT = _PAGE_NBYTES
 _INDEX_AT = -(-(_ROWS_AT + NUM_SEATS * MAX_PLACES * ROW_NBYTES) // _PAGE_NBYTES) * _PAGE_NBYTES
 _SEATS_AT = _INDEX_AT + _NUM_SLOTS * SLOT_NBYTES
@@ -51,6 +51,7 @@ class Shelf:
         self._arena = arena or _arena_of(_SEATS_AT + NUM_SEATS * self.span_nbytes)
         numbers = self._arena.view(0, (NUM_SEATS + 1) * _TAIL.size).cast("q")
         self._tails, self._removed = numbers[:NUM_SEATS], numbers[NUM_SEATS:]  # bytes
+        self._have_rows = self._arena.view(_HAVE_ROWS_AT, NUM_SEATS)  # a byte a seat, its worker's
         self._index = Index(self._arena.view(_INDEX_AT, _NUM_SLOTS * SLOT_NBYTES), _NUM_SLOTS)
         self._taken: set[int] = set()
         self._owner_pid = os.getpid()
@@ -159,18 +160,13 @@ class Shelf:
 
     def origin_of(self, key: bytes) -> bytes:
         """Return what a place of this run had as its state at first; empty if nobody has said."""
-        rows = (row for seat in range(NUM_SEATS) for row in self.rows_of(seat) if row.key == key)
-        return next((row.origin for row in rows if row.origin), b"")
+        return next((row.origin for row in self._rows() if row.key == key and row.origin), b"")
 
     def _rows(self) -> Iterator[Row]:
-        """Iterate the rows of all seats that were ever taken; the lowest are taken first."""
-        num_unused = 0
-        for seat in range(NUM_SEATS):
-            here = list(self.rows_of(seat))
-            yield from here
-            num_unused = 0 if here else num_unused + 1
-            if num_unused == _NUM_UNUSED:
-                return
+        """Iterate the rows of all seats; of most there are none, and these are not touched."""
+        for seat, has_rows in enumerate(bytes(self._have_rows)):
+            if has_rows:
+                yield from self.rows_of(seat)
 
     def rows_of(self, seat: int) -> Iterator[Row]:
         """Iterate the rows that a seat has begun."""
@@ -185,6 +181,9 @@ class Shelf:
         return Row(self._arena.view(at, ROW_NBYTES))
 
     # -- a seat's worker's -----------------------------------------------------------------------
+
+    def note_rows(self, seat: int) -> None:
+        self._have_rows[seat] = 1
 
     def has_room(self, seat: int, nbytes: int) -> bool:
         if nbytes >= 1 << 32 or not self._tails[seat] >= 0:
@@ -229,6 +228,7 @@ class Seat:
             return None
         row = self.shelf.row(self.number, num)
         row.begin(key, name)
+        self.shelf.note_rows(self.number)
         return row
 
 

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,7 +13,9 @@ import torch
 
 from stoker.wire.palette import palette
 
-_FORMAT = 1  # of values and counts: to be raised when store/coding/ or phases.py changes what they mean
+_FORMAT = (
+    1  # of values and counts: to be raised when store/coding/ or phases.py changes what they mean
+)
 # Variables that differ from terminal to terminal and from job to job; a sample that is seen to read
 # one is not kept for another run (watch/evidence.py).
 _SESSION = {
@@ -26,6 +29,9 @@ _SESSION_PREFIXES = (
     "JOB_", "TORCHELASTIC", "PYTEST_",
 )  # fmt: skip
 _CPU = ("model name", "flags", "Features", "CPU part")  # lines of /proc/cpuinfo, of x86 and ARM
+_CODEC = re.compile(
+    r"/lib(av\w+|sw\w+|gdal|sndfile|mpg123|FLAC|vorbis|opus|jpeg|png\w*|tiff|webp|openjp2|z)[-.][^/]*so"
+)
 _INSTALLED = (".dist-info", ".egg-info", ".pth")
 
 
@@ -57,6 +63,28 @@ def foundations() -> bytes:
         *_packages(),
     ]
     return hashlib.blake2b(repr(told).encode(), digest_size=16).digest()
+
+
+def codecs() -> bytes:
+    """Return 16 bytes that change with the system's libraries that decode files, as far as this process
+    has loaded them: they are no packages of Python's."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        lines = []
+    # Those in wheels are of their packages.
+    lines = [line for line in lines if "-packages/" not in line and _CODEC.search(line)]
+    paths = {line.rpartition(" ")[2] for line in lines}
+    told = sorted(filter(None, map(_status_of, paths)))
+    return hashlib.blake2b(repr(told).encode(), digest_size=16).digest()
+
+
+def _status_of(path: str) -> tuple[object, ...]:
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return ()
+    return path, status.st_size, status.st_mtime_ns
 
 
 def _cpu() -> Iterator[str]:

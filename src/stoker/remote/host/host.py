@@ -208,7 +208,8 @@ class Host:
             case Word.REMEMBERED:
                 told = control.decode(message.head)
                 if isinstance(told, control.Remembered):
-                    self._differed[bytes.fromhex(told.key)] = told.why
+                    why = told.why or "a sample differed on another machine"
+                    self._differed[bytes.fromhex(told.key)] = why
             case Word.DECODES:
                 self._may_code = True
                 for each in self._workers.values():

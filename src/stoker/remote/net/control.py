@@ -146,10 +146,11 @@ class NoEngine(NamedTuple):
 
 class Remembered(NamedTuple):
     """Says what is remembered of one place on one machine; also the head of Word.REMEMBERED, where
-    the node is empty. key: of the place, as hex digits; why: it is left alone; has_differed: for a
-    sample differed, so that it is to be left alone everywhere; counts: those of phases.Counts."""
+    the host is empty. host: that tells it, one of a machine; key: of the place, as hex digits; why: it
+    is left alone; has_differed: for a sample differed, so that it is to be left alone everywhere;
+    counts: those of phases.Counts."""
 
-    node: str
+    host: str
     key: str
     name: str
     why: str

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from stoker.clock import Deadline, now_s
 from stoker.local.sizing import usable_cores
@@ -31,8 +32,15 @@ MAX_POOLED = 64  # arenas that wait for a worker
 GONE_S = 5.0  # what the receiver may take to end, at exit
 
 
-# Of a place, on one machine: its name, why it is left alone, and the numbers of its phases.Counts.
-Told = tuple[str, str, tuple[int, ...]]
+class Told(NamedTuple):
+    """What one machine has told of a place. why: it is left alone; counts: the numbers of its
+    phases.Counts; is_there: the machine has not left."""
+
+    key: bytes
+    name: str
+    why: str
+    counts: tuple[int, ...]
+    is_there: bool
 
 
 class Fleet:
@@ -56,7 +64,7 @@ class Fleet:
         # By name of a host that lives: since when it has so many CPUs.
         self._since: dict[str, tuple[float, int]] = {}
         self._served_s = 0.0  # before that
-        self._remembered: dict[tuple[str, bytes], Told] = {}
+        self._remembered: dict[tuple[str, bytes], Told] = {}  # by host and key
         self._differed: set[bytes] = set()  # keys of places, here
         self._pool: list[tuple[int, Lender]] = []  # arenas that the receiver has mapped
         self._next_arena = 0
@@ -108,11 +116,11 @@ class Fleet:
             served_s = sum((now - since_s) * num for since_s, num in self._since.values())
             return self._served_s + served_s
 
-    def remembered(self) -> list[tuple[bytes, Told]]:
-        """Return what is remembered on each other machine, by keys of places, as was told last."""
+    def remembered(self) -> list[Told]:
+        """Return what each other machine has told last of each place."""
         self.hear()
         with self._lock:
-            return [(key, told) for (_, key), told in self._remembered.items()]
+            return list(self._remembered.values())
 
     def tell_differed(self, key: bytes, name: str, why: str) -> None:
         """Have a place left alone on all machines: a sample has differed here."""
@@ -230,6 +238,9 @@ class Fleet:
                 self._since[host] = at_s, num_cpus
             case control.Left(host, at_s, why, is_lost):
                 self._settle(host, at_s)
+                for (teller, key), told in self._remembered.items():
+                    if teller == host:
+                        self._remembered[teller, key] = told._replace(is_there=False)
                 if is_lost:
                     self.num_lost += 1
                     self._say_to_user(f"{host} is lost: {why}; the others go on")
@@ -238,8 +249,9 @@ class Fleet:
                     self._jobs[number].cannot.append(why)
                 where = f" on {node}" if node else " on other machines"
                 self._say_to_user(f"this loader cannot run{where}: {why}")
-            case control.Remembered(node, key, name, why, _, counts):
-                self._remembered[node, bytes.fromhex(key)] = name, why, tuple(counts)
+            case control.Remembered(host, key, name, why, _, counts):
+                told = Told(bytes.fromhex(key), name, why, tuple(counts), is_there=True)
+                self._remembered[host, told.key] = told
             case control.NoEngine(why):
                 self._say_to_user(f"remote workers are not available: {why}")
             case control.Note(text):

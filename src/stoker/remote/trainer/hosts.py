@@ -190,10 +190,9 @@ class Hosts:
     def _take_in_remembered(self, host: _Host, head: bytes) -> None:
         """Tell the trainer what one machine remembers, and the others of what has differed there."""
         told = control.decode(head)
-        if not isinstance(told, control.Remembered):
+        if not isinstance(told, control.Remembered) or not _is_well_formed(told):
             raise TypeError(told)
-        bytes.fromhex(told.key)  # or it is none of ours
-        self._say(told._replace(node=host.node))
+        self._say(told._replace(host=host.name))
         if told.has_differed:
             self.tell_differed(told)
 
@@ -342,6 +341,14 @@ class Hosts:
             for worker in [worker for worker in host.workers.values() if worker.job == number]:
                 self._drop(worker)
             host.link.send(Word.FORGET, number)
+
+
+def _is_well_formed(told: control.Remembered) -> bool:
+    """Whether the fields are of their types, of which `decode` tells nothing. Raises ValueError for a
+    key of no hex digits."""
+    bytes.fromhex(told.key)
+    are_numbers = type(told.counts) is list and all(type(each) is int for each in told.counts)
+    return are_numbers and type(told.name) is str and type(told.why) is str
 
 
 def _digests(head: memoryview) -> list[str]:

@@ -94,10 +94,10 @@ def _remembered(report: dict[str, Any]) -> list[str]:
     if served:
         saved_s = sum(place["saved_s"] for place in places)
         held = readable_nbytes(cache["used_nbytes"])
-        if cache["away_nbytes"]:
-            held += f" here, {readable_nbytes(cache['away_nbytes'])} on other machines"
         if disk is not None and disk["used_nbytes"]:
             held += f" in memory and {readable_nbytes(disk['used_nbytes'])} on disk"
+        if cache["away_nbytes"]:
+            held += f" here, {readable_nbytes(cache['away_nbytes'])} on other machines"
         text = f"{' and '.join(served)} of {held} remembered, {saved_s:,.0f} s of work saved"
         words.append(text + _about_room(cache))
     if disk is not None and disk["why"]:

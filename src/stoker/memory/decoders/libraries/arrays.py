@@ -1,14 +1,12 @@
-"""Makes works of what scans are read by: nibabel's array proxies, pydicom's pixels, laspy's points.
+"""Makes works of what scans are read by: nibabel's array proxies, and pydicom's pixels.
 
 nibabel: the file that a proxy reads from its beginning, and all that says how: shape, dtype, offset,
 scale. pydicom: the bytes of the pixels as they lie in the dataset, however it came by them, and its
-options of decoding; so a dataset may have been changed otherwise. laspy: the file that a reader has
-opened by its path, and the header that it has read of it.
+options of decoding; so a dataset may have been changed otherwise.
 
-Promise: a proxy that keeps its file open, or maps it, a dataset of which anything else would be read,
-and a reader that has read points before get no work.
-Source: nibabel 5.4 arrayproxy.py; pydicom 3.0 pixels/utils.py, pixels/common.py `set_source`; laspy
-2.7 lasreader.py, point/record.py `from_buffer`.
+Promise: a proxy that keeps its file open, or maps it, and a dataset of which anything else would be
+read get no work.
+Source: nibabel 5.4 arrayproxy.py; pydicom 3.0 pixels/utils.py, pixels/common.py `set_source`.
 """
 
 import functools
@@ -19,8 +17,7 @@ from typing import Any
 
 from stoker.memory.decoders.arguments import NotPlain, described
 from stoker.memory.decoders.values import payload_of, value_of
-from stoker.memory.decoders.work import Work, is_plain_file, of_bytes, of_open_file, of_path
-from stoker.memory.store import NotStorable
+from stoker.memory.decoders.work import Work, of_bytes, of_path
 
 
 def work_of_nibabel(
@@ -91,66 +88,3 @@ def work_of_pydicom(
 
 def _sorted(options: dict[str, Any]) -> dict[str, Any]:
     return dict(sorted(options.items()))
-
-
-def work_of_laspy(original: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Work | None:
-    """Return the work of `LasReader.read(reader)`."""
-    (reader,) = arguments
-    library = sys.modules["laspy.lasreader"]
-    if type(reader) is not vars(library)["LasReader"] or reader.points_read or not reader.closefd:
-        return None
-    header, file = reader.header, reader._source
-    num_later = header.number_of_evlrs if header.version.minor >= 4 else 0
-    if reader._point_source is not None or not is_plain_file(file):
-        return None
-    if num_later and reader.evlrs is None:
-        return None  # it would read them too
-    path = os.path.abspath(file.name)  # noqa: PTH100  # without links, as it was opened
-    told = [
-        str(header.version),
-        header.point_format.id,
-        str(header.point_format.dtype()),
-        header.point_count,
-        header.offset_to_point_data,
-        header.are_points_compressed,
-        header.scales.tolist(),
-        header.offsets.tolist(),
-        int(reader.decompression_selection),
-        str(reader.laz_backend),
-    ]
-    return Work(
-        told=(path, told),
-        paths=frozenset((path,)),
-        identify=of_open_file(path, file),
-        make=functools.partial(original, reader),
-        payload=_points_of,
-        serve=functools.partial(_with_points, reader),
-    )
-
-
-def _points_of(holder: list[Any]) -> Any:
-    """Return the bytes of the points, as an array."""
-    numpy = sys.modules["numpy"]
-    points = holder[0].points.array
-    base = points.base
-    if (
-        type(base) is not memoryview
-        or type(base.obj) is not bytearray
-        or base.nbytes != points.nbytes
-    ):
-        raise NotStorable("is an array that shows another's memory")
-    return numpy.frombuffer(base, numpy.uint8)
-
-
-def _with_points(reader: Any, kept: Any) -> Any:
-    """Return what `read` does, and leave its reader as that would."""
-    library, records = sys.modules["laspy.lasreader"], sys.modules["laspy.point.record"]
-    header = reader.header
-    packed = vars(records)["PackedPointRecord"].from_buffer(
-        bytearray(kept.tobytes()), header.point_format
-    )
-    points = vars(records)["ScaleAwarePointRecord"](
-        packed.array, packed.point_format, header.scales, header.offsets
-    )
-    reader.points_read += header.point_count
-    return vars(library)["LasData"](header=header, points=points)

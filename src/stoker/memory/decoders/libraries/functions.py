@@ -1,7 +1,7 @@
 """Names the functions whose value depends on a file and their arguments alone, and makes works of calls.
 
 Why each is one: it opens the file that it is given by path, decodes it, and returns memory of its own.
-Objects that are opened first are in opened.py and arrays.py. PyAV is nowhere: its frames hold what no
+Objects that are opened first are in opened.py, those that are loaded in arrays.py. PyAV is nowhere: its frames hold what no
 function of its sets, so that none can be made again of what was kept.
 
 Promise: a call with arguments that are not plain, or with one that is refused, gets no work.

@@ -27,7 +27,7 @@ REDIRECTED = (
     Redirected("PIL.ImageFile", "ImageFile.load", "PIL.Image.open", pillow.work_of),
     Redirected("nibabel.arrayproxy", "ArrayProxy._get_scaled", "nibabel", arrays.work_of_nibabel),
     Redirected("pydicom.pixels.utils", "pixel_array", "pydicom", arrays.work_of_pydicom),
-    Redirected("laspy.lasreader", "LasReader.read", "laspy", arrays.work_of_laspy),
+    Redirected("laspy.lasreader", "LasReader.read", "laspy", opened.work_of_laspy),
     Redirected("rasterio.io", "DatasetReader.read", "rasterio", opened.work_of_rasterio),
     *(
         Redirected(module, name, "torchcodec", functools.partial(opened.work_of_torchcodec, name))

@@ -26,8 +26,8 @@ NAME = "stoker-remembered-1"
 _VALUES, _INDEX, _PLACE = ".values", ".index", ".place"
 _PART = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{12}-[0-9]+")  # of a place, while it is being written
 _CRC_NBYTES = 4
-_MAX_PLACES = 1024  # each edit of a dataset is another place: those used last stay
-_LEFT_S = 3600  # a part that was being written for so long has lost its writer
+_MAX_PLACES = 1024  # 200 bytes each; each edit of a dataset is another place: those used last stay
+_LEFT_S = 3600  # a part is written in a millisecond: after so long it has lost its writer
 
 
 class Folder:
@@ -113,7 +113,10 @@ class Folder:
         return None if counts == EMPTY else counts
 
     def note_learnt(self, digest: bytes, counts: Counts) -> None:
-        """Raises OSError."""
+        """Tell other runs; that a value differed is never taken back. Raises OSError."""
+        earlier = self.learnt(digest)
+        if earlier is not None and earlier.num_differed and not counts.num_differed:
+            return
         numbers = pack_counts(counts)
         path = self._at(digest.hex(), _PLACE)
         # All at once, for another process may be reading it.
