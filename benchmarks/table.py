@@ -62,7 +62,7 @@ GROUPS = {
     ),
     "Remembered work": (
         "remembered-photos", "remembered-sounds", "remembered-scans", "remembered-videos",
-        "remembered-cold",
+        "remembered-cold", "remembered-nothing",
     ),
     "Other machines": (
         "offload", "ingest", "scale", "thin-link", "lossless", "kill", "join", "relay",

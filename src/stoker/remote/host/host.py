@@ -85,9 +85,8 @@ class Host:
         """is_first: of the hosts of this machine, which share the shelf."""
         self._shelf, self._seats, self._is_first = shelf, seats, is_first
         self._told: dict[bytes, tuple[str, str, Counts]] = {}  # of the shelf's places
-        self._differed: dict[
-            bytes, str
-        ] = {}  # places, on some machine, and why they are left alone
+        # Places of which a sample differed on some machine, and why they are left alone.
+        self._differed: dict[bytes, str] = {}
         self._link = link
         self._arena_nbytes = arena_nbytes
         self._encoder = encoder
