@@ -69,6 +69,13 @@ def _replace(owner: Any, name: str, function: Any, hook: Hook) -> Undo:
 
     is_inherited = name not in vars(owner)
     setattr(owner, name, replaced)
-    if is_inherited:
-        return functools.partial(delattr, owner, name)
-    return functools.partial(setattr, owner, name, function)
+
+    def undo() -> None:
+        if vars(owner).get(name) is not replaced:
+            return  # somebody has wrapped it since
+        if is_inherited:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, function)
+
+    return undo
