@@ -795,7 +795,7 @@ FIGURES = {
                     ceiling="",
                     num_tuning_rounds=0,
                     tune_key="",
-                    run_flags=("--cache-memory", "1"),
+                    run_flags=("--cache-memory", "1M"),
                     beside=Beside(name="off", run_flags=("--cache", "off")),
                     checks=(at_least(0.99, "images_per_s", other="off", what="--cache off"),),
                 ),
