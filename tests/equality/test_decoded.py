@@ -4,6 +4,7 @@ import gc
 import importlib
 import io
 import os
+from functools import partial
 
 import pytest
 from torch.utils.data import DataLoader
@@ -12,7 +13,7 @@ from stoker.config import Disk, Settings
 from stoker.memory import phases
 from stoker.memory.report import remembered
 from stoker.memory.store import shelves
-from tests.equality import decoding
+from tests.equality import decoding, remembering
 from tests.equality.sides import both
 
 EPOCHS = 8
@@ -56,9 +57,7 @@ def loader_of(kind, folder, read, **options):
     return lambda workers: DataLoader(kind(folder, read), num_workers=workers, **options)
 
 
-def epochs(loader, num=EPOCHS):
-    for _ in range(num):
-        yield from loader
+epochs = partial(remembering.epochs, num=EPOCHS)
 
 
 def decoder(name):
@@ -115,7 +114,7 @@ def test_an_audit_decodes_every_file_again(kind, files):
 @pytest.mark.parametrize("workers", [1, 3])
 def test_living_workers_remember_decoded_files(kind, workers, files):
     make = loader_of(kind, files(decoding.write_jpeg), decoding.pil_loader, persistent_workers=True)
-    both(make, lambda loader: epochs(loader, 12), workers=workers, settings=ON)
+    both(make, lambda loader: epochs(loader, num=12), workers=workers, settings=ON)
     assert num_served(decoding.PICTURES) > decoding.NUM
 
 
@@ -168,7 +167,7 @@ def test_a_dataset_that_is_remembered_itself_keeps_no_files_twice(files):
 def test_a_dataset_that_is_cheap_has_no_decoders(files, monkeypatch):
     monkeypatch.setattr(phases, "HIT_S", 1.0)
     make = loader_of(decoding.DrawsFirst, files(decoding.write_jpeg), decoding.opened)
-    both(make, lambda loader: epochs(loader, 3), settings=ON)
+    both(make, lambda loader: epochs(loader, num=3), settings=ON)
     assert decoder(decoding.PICTURES) is None
 
 
@@ -198,13 +197,13 @@ def test_another_run_finds_what_was_decoded(files, tmp_path_factory):
     make = loader_of(decoding.Stream, folder, decoding.opened)
     both(make, epochs, settings=settings)
     shelves._shelf = None  # another run
-    both(make, lambda loader: epochs(loader, 2), settings=settings)
+    both(make, lambda loader: epochs(loader, num=2), settings=settings)
     assert num_served(decoding.PICTURES) > decoding.NUM
     assert decoder(decoding.PICTURES)[1].is_proven == 1
     for number in range(0, decoding.NUM, 2):
         decoding.write_jpeg(folder / str(number), number + 100)
     shelves._shelf = None
-    both(make, lambda loader: epochs(loader, 2), settings=settings)
+    both(make, lambda loader: epochs(loader, num=2), settings=settings)
     assert decoder(decoding.PICTURES)[1].num_hits > decoding.NUM // 2
 
 

@@ -3,6 +3,8 @@
 Skipped where albumentations is not installed.
 """
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from stoker.memory.store import shelves
-from tests.equality.remembering import AUDIT, ON, place_of
+from tests.equality.remembering import AUDIT, ON, epochs, place_of
 from tests.equality.sides import both
 
 NUM, EPOCHS = 32, 8
@@ -67,14 +69,9 @@ def make(paths):
     return loader
 
 
-def epochs(loader):
-    for _ in range(EPOCHS):
-        yield from loader
-
-
 @pytest.mark.parametrize("settings", [ON, pytest.param(AUDIT, marks=pytest.mark.full)])
 def test_what_comes_before_the_pipeline_is_remembered(settings, paths):
-    both(make(paths), epochs, settings=settings)
+    both(make(paths), partial(epochs, num=EPOCHS), settings=settings)
     why, counts = place_of(Photos)
     assert why == ""
     assert counts.num_differed == 0

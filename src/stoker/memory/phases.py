@@ -45,6 +45,7 @@ _NOWHERE = (1 << _LEVEL_BITS) - 1  # behind every step
 
 CHEAP = "is as quickly made as read"
 AT_ONCE = "draws random numbers at its very first step"
+DIFFERED_AWAY = "a sample differed on another machine"
 
 
 class Phase(Enum):

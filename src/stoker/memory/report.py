@@ -7,11 +7,9 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from stoker.memory.desk import DECODER
-from stoker.memory.phases import EMPTY, Counts, added, depth_of, of_files, phase_of
+from stoker.memory.phases import DIFFERED_AWAY, EMPTY, Counts, added, depth_of, of_files, phase_of
 from stoker.memory.store import Shelf, own_shelf
 from stoker.reports.metrics import DECODED, Remembered, RememberedOnDisk, RememberedPlace
-
-DIFFERED_AWAY = "a sample differed on another machine"
 
 
 class Told(Protocol):

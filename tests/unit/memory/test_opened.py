@@ -1,6 +1,5 @@
 """What is read from an object that was opened before depends on what that was opened by."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -22,22 +21,21 @@ def memory(monkeypatch):
     yield from alone(monkeypatch)
 
 
-def settled(path):
-    """As a file that has been left alone for long; its time of change is looked at too."""
-    os.utime(path, ns=(1, 1))
-    return str(path)
-
-
 @pytest.fixture(autouse=True)
 def all_is_settled(monkeypatch):
+    """As if each file had been left alone for long."""
     monkeypatch.setattr("stoker.memory.watch.files._SETTLED_NS", -(1 << 62))
+
+
+def written(folder, write, ending):
+    for number in range(NUM):
+        write(folder / f"{number}.{ending}", number)
+    return sorted(map(str, folder.iterdir()))
 
 
 @pytest.fixture
 def tiles(tmp_path):
-    for number in range(NUM):
-        decoding.write_tile(tmp_path / f"{number}.tif", number)
-    return [settled(path) for path in sorted(tmp_path.iterdir())]
+    return written(tmp_path, decoding.write_tile, "tif")
 
 
 def whole(path):
@@ -122,8 +120,6 @@ def test_a_handle_that_is_shared_is_not_noted(memory, tiles):
 
 def test_a_file_that_appears_beside_it_makes_it_another_dataset(memory, tiles):
     served(memory, whole, tiles, "rasterio")
-    with rasterio.open(tiles[0], "r+") as file:
-        file.build_overviews([2], rasterio.enums.Resampling.nearest)
     shutil.copy(tiles[1], f"{tiles[0]}.ovr")
     assert np.array_equal(is_left_alone(memory, lambda: whole(tiles[0])), by_itself(tiles[0]))
 
@@ -151,7 +147,7 @@ def test_a_dataset_of_other_files_is_not_noted(memory, tiles, tmp_path):
         "</SimpleSource></VRTRasterBand></VRTDataset>"
     )
     expected = by_itself(mosaic)
-    assert np.array_equal(is_left_alone(memory, lambda: whole(settled(mosaic))), expected)
+    assert np.array_equal(is_left_alone(memory, lambda: whole(mosaic)), expected)
 
 
 def test_a_class_of_the_scripts_is_left_alone(memory, tiles):
@@ -171,9 +167,7 @@ def test_a_class_of_the_scripts_is_left_alone(memory, tiles):
 
 @pytest.fixture
 def clouds(tmp_path):
-    for number in range(NUM):
-        decoding.write_cloud(tmp_path / f"{number}.laz", number)
-    return [settled(path) for path in sorted(tmp_path.iterdir())]
+    return written(tmp_path, decoding.write_cloud, "laz")
 
 
 def points(path):

@@ -64,9 +64,8 @@ class Decoder:
             told = self._lasting + desk.loader + DECODER.encode() + self._name.encode()
             if not self._tally.take_up(hashlib.blake2b(told, digest_size=16).digest()):
                 self._leave("a value differed when an earlier run made it again")
-            self._tally.put(
-                num_learnt=0
-            )  # its files may be others: the first ones are watched again
+            # Its files may be others than that run's: the first ones are watched again.
+            self._tally.put(num_learnt=0)
         self._refresh()
 
     def _refresh(self) -> None:

@@ -21,7 +21,7 @@ from stoker.clock import Deadline, now_s
 from stoker.local.forks import die_with_parent
 from stoker.local.sizing import CACHE_FRAC_OF_FREE, available_nbytes, machine_nbytes
 from stoker.local.template import reap
-from stoker.memory.phases import Counts
+from stoker.memory.phases import DIFFERED_AWAY, Counts
 from stoker.memory.store import NUM_SEATS, Shelf, make_shelf
 from stoker.poll_loop import PollLoop
 from stoker.remote.engines.engine import Way
@@ -207,8 +207,7 @@ class Host:
             case Word.REMEMBERED:
                 told = control.decode(message.head)
                 if isinstance(told, control.Remembered):
-                    why = told.why or "a sample differed on another machine"
-                    self._differed[bytes.fromhex(told.key)] = why
+                    self._differed[bytes.fromhex(told.key)] = told.why or DIFFERED_AWAY
             case Word.DECODES:
                 self._may_code = True
                 for each in self._workers.values():
