@@ -104,6 +104,7 @@ class Figure:
     cases: tuple[Case, ...]
     num_pairs: int = 5
     num_quick_pairs: int = 2
+    needs_gpu: bool = False
 
 
 def seconds(warm_s: float, count_s: float) -> tuple[str, ...]:
@@ -404,6 +405,34 @@ GRADIENT_KERNELS = Case(
         alone(6, "quantise_int8", " GB/s", "quantise, 8 bit"),
         alone(12, "dequantise_add_int4", " GB/s", "dequantise and add, 4 bit"),
         alone(12, "dequantise_add_int8", " GB/s", "dequantise and add, 8 bit"),
+    ),
+)
+
+
+def of_copy(what: str) -> tuple[Check, ...]:
+    key = what.replace(" and ", "_")
+    found = [
+        alone(1, f"{key}_int{bits}_of_copy", "x", f"a copy of the same, {what}, {bits} bit")
+        for bits in (4, 8)
+    ]
+    return tuple(found)
+
+
+GRADIENT_KERNELS_GPU = Case(
+    script="gradient_kernels_gpu.py",
+    is_alone=True,
+    checks=(*of_copy("quantise"), *of_copy("dequantise"), *of_copy("dequantise and add")),
+)
+
+GPU_OFFLOAD = Case(
+    script="gpu_offload.py",
+    quick_flags=("--rounds", "1"),
+    is_alone=True,
+    limit_s=600.0,
+    checks=(
+        alone(1.1, "same_gain", "x", "torch on two cores, the same two"),
+        alone(4, "ray_gain", "x", "torch on two cores, the other cores on Ray"),
+        alone(0.9, "of_gpu", "x", "the step alone, the other cores on Ray"),
     ),
 )
 
@@ -724,6 +753,28 @@ FIGURES = {
             cases=(GRADIENT_KERNELS,),
         ),
         Figure(
+            name="gradient-kernels-gpu",
+            work="fp32 gradients on a GPU, beside its own copy of the same",
+            cases=(GRADIENT_KERNELS_GPU,),
+            num_pairs=3,
+            needs_gpu=True,
+        ),
+        Figure(
+            name="gpu-offload",
+            work="ResNet-50 on a GPU, `images`, two cores of the trainer; the machine's other cores on Ray",
+            cases=(GPU_OFFLOAD,),
+            num_pairs=1,
+            num_quick_pairs=1,
+            needs_gpu=True,
+        ),
+        Figure(
+            name="pinned",
+            work="`handover` in pinned memory, each batch copied to a GPU",
+            cases=(replace(rate("pinned.py", "batches_per_s", 3), num_tuning_rounds=1),),
+            num_pairs=5,
+            needs_gpu=True,
+        ),
+        Figure(
             name="gradient-accuracy",
             work="final validation loss after the same steps, five seeds",
             cases=(
@@ -766,8 +817,8 @@ FIGURES = {
             name="remembered-scans",
             work="the same: NIfTI volumes (plain code, MONAI's transforms), DICOM series, GeoTIFF tiles",
             cases=(
-                remembered("volumes", 100, 128),
-                remembered("volumes-monai", 100, 128),
+                remembered("volumes", 100, 96),
+                remembered("volumes-monai", 100, 32),
                 remembered("scans", 20, 128),
                 remembered("tiles", 5, 512),
             ),

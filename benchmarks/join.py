@@ -39,11 +39,11 @@ def free_port() -> int:
         return server.getsockname()[1]
 
 
-def on(core: int) -> list[str]:
+def on(core: int | str) -> list[str]:
     return ["taskset", "-c", str(core)]
 
 
-def node(core: int, words: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
+def node(core: int | str, words: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
     """A node of Ray that is up: the script's last words have come."""
     command = [*on(core), str(DEPLOY), *words]
     process = subprocess.Popen(
@@ -59,7 +59,7 @@ def node(core: int, words: list[str], env: dict[str, str]) -> subprocess.Popen[s
 
 @contextlib.contextmanager
 def ray_of_two(
-    here: int, elsewhere: int, num_cpus: int = 1
+    here: int | str, elsewhere: int | str, num_cpus: int = 1
 ) -> Iterator[tuple[str, dict[str, str], list[int]]]:
     """Address, the environment of who uses it, and the pids that are the worker's node. All of it is
     gone at the end."""

@@ -202,6 +202,9 @@ def list_figures() -> None:
 
 def measure_and_say(name: str, effort: Effort) -> bool:
     """Whether it could be measured; its last line is the figure, or why there is none."""
+    if FIGURES[name].needs_gpu and not results.gpus():
+        say(f"{name}: not measured: no CUDA device here")
+        return False
     try:
         result = measure(FIGURES[name], effort)
     except CannotMeasureError as failure:
@@ -221,7 +224,8 @@ def main(argv: list[str]) -> int:
         list_figures()
         return 0
     effort = Effort(flags.pairs, flags.quick, "plain" if flags.null else "stoker")
-    names = list(FIGURES) if flags.name == "all" else [flags.name]
+    here = [name for name in FIGURES if results.gpus() or not FIGURES[name].needs_gpu]
+    names = here if flags.name == "all" else [flags.name]
     measured = [measure_and_say(name, effort) for name in names]
     return 0 if all(measured) else 1
 

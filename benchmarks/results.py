@@ -79,6 +79,15 @@ def cpu_model() -> str:
     return names[0] if names else platform.machine()
 
 
+def gpus() -> list[str]:
+    """Names of this machine's GPUs, as their driver's tool gives them."""
+    ask = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        return subprocess.run(ask, capture_output=True, text=True, check=False).stdout.splitlines()
+    except FileNotFoundError:
+        return []
+
+
 def version_of(package: str) -> str:
     try:
         return metadata.version(package)
@@ -107,6 +116,7 @@ def circumstances() -> dict[str, Any]:
             "memory_nbytes": pages * page_nbytes,
             "kernel": platform.release(),
             "load_1min": os.getloadavg()[0],
+            "gpus": gpus(),
         },
         "python": platform.python_version(),
         "torch": version_of("torch"),

@@ -49,7 +49,8 @@ def where(found: list[dict[str, Any]]) -> str:
     """One line on the machines of these results. Pure."""
     machines = {
         f"{one['machine']['cpu']}, {one['machine']['num_cores']} cores, "
-        f"{one['machine']['memory_nbytes'] / 2**30:.0f} GiB, torch {one['torch']}"
+        f"{one['machine']['memory_nbytes'] / 2**30:.0f} GiB, "
+        f"{''.join(f'{gpu}, ' for gpu in one['machine'].get('gpus', ()))}torch {one['torch']}"
         for one in found
     }
     return f"Measured on: {'; '.join(sorted(machines))}." if machines else "Nothing measured yet."
@@ -72,6 +73,7 @@ GROUPS = {
         "all-reduce", "ddp-step", "ddp-step-100mbit", "gradient-kernels", "gradient-accuracy",
         "gradient-budget",
     ),
+    "On a GPU": ("gpu-offload", "pinned", "gradient-kernels-gpu"),
     "What it must not cost": (
         "many-loaders", "nothing-to-gain", "start", "epoch-gap", "trainer-cpu", "memory", "verify",
         "bare-install",

@@ -4,7 +4,9 @@ Processes, Python threads, file descriptors and /dev/shm entries. Mappings of sl
 purpose; that the pool does not grow is tests/equality/test_leaks.py's business.
 """
 
+import atexit
 import gc
+import multiprocessing
 import os
 import re
 import select
@@ -185,6 +187,11 @@ def settle(before: frozenset[int], timeout_s: float = GRACE_S) -> None:
     wait_until_gone(descendants() - before, timeout_s)
     while others_zombies(before) and time.monotonic() < end_s:
         time.sleep(0.02)  # nobody is told when another process reaps its child
+    # torch keeps its persistent workers until the process ends, where memory is pinned, and does not
+    # wait for those that it terminates (dataloader.py, 2.13).
+    if (torchs := sys.modules.get("torch.utils.data.dataloader")) is not None:
+        atexit.unregister(torchs._MultiProcessingDataLoaderIter._clean_up_worker)
+    multiprocessing.active_children()
     gc.collect()  # what a thread or process held until it ended
     local, forks = (
         sys.modules.get(f"stoker.{m}") for m in ("local.template", "loaders.driver.forks")

@@ -280,9 +280,9 @@ class _Pinner:
 
     def __init__(self, device: str | None) -> None:
         self._device = device
-        index = torch.accelerator.current_device_index()
+        self._index = torch.accelerator.current_device_index()
         self._pool = concurrent.futures.ThreadPoolExecutor(
-            1, "pt_data_pin", functools.partial(_set_up_pinning, index)
+            1, "pt_data_pin", functools.partial(_set_up_pinning, self._index)
         )
 
     def __call__(self, batch: Any) -> _Pinning:
@@ -292,7 +292,7 @@ class _Pinner:
         try:
             return _utils.pin_memory.pin_memory(batch, self._device)
         except Exception:
-            return ExceptionWrapper(where=f"in pin memory thread for device {self._device}")
+            return ExceptionWrapper(where=f"in pin memory thread for device {self._index}")
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

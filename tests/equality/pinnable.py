@@ -1,0 +1,45 @@
+"""Datasets and batch types for loaders with pin_memory=True."""
+
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+
+class Samples(Dataset):
+    """Random draws and what depends on the index, so that a wrong batch shows."""
+
+    def __init__(self, shape: tuple[int, ...], length: int = 24) -> None:
+        self.shape = shape
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"x": torch.rand(self.shape) + index, "y": index, "name": str(index)}
+
+
+class Fails(Samples):
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index == 9:
+            raise ValueError(f"sample {index} is broken")
+        return super().__getitem__(index)
+
+
+class Own:
+    """A batch type that knows how to pin itself, as in torch's documentation."""
+
+    def __init__(self, samples: list[dict[str, Any]]) -> None:
+        self.x = torch.stack([sample["x"] for sample in samples])
+        self.num_pinned = 0
+
+    def pin_memory(self) -> "Own":
+        self.x = self.x.pin_memory()
+        self.num_pinned += 1
+        return self
+
+
+class Unpinnable(Own):
+    def pin_memory(self) -> "Own":
+        raise OSError("no pinned memory for this one")
