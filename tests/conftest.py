@@ -187,10 +187,11 @@ def settle(before: frozenset[int], timeout_s: float = GRACE_S) -> None:
     wait_until_gone(descendants() - before, timeout_s)
     while others_zombies(before) and time.monotonic() < end_s:
         time.sleep(0.02)  # nobody is told when another process reaps its child
-    # torch keeps its persistent workers until the process ends, where memory is pinned, and does not
-    # wait for those that it terminates (dataloader.py, 2.13).
-    if (torchs := sys.modules.get("torch.utils.data.dataloader")) is not None:
-        atexit.unregister(torchs._MultiProcessingDataLoaderIter._clean_up_worker)
+    # torch does not wait for workers that it terminates, and up to 2.12 keeps persistent ones until the
+    # process ends, where memory is pinned (dataloader.py).
+    torchs = sys.modules.get("torch.utils.data.dataloader")
+    kept = getattr(torchs, "_MultiProcessingDataLoaderIter", None)
+    atexit.unregister(getattr(kept, "_clean_up_worker", None))
     multiprocessing.active_children()
     gc.collect()  # what a thread or process held until it ended
     local, forks = (

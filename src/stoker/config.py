@@ -243,7 +243,7 @@ class Settings(NamedTuple):
         int | None,
         Setting(
             _cache_memory, "SIZE",
-            "memory for remembered samples, shared by the workers; default: a quarter of what is free",
+            "memory for remembered samples, shared by the workers and ranks of a machine; default: a quarter of what is free",
             group=BATCHES,
         ),
     ] = None

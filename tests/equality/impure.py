@@ -1103,6 +1103,55 @@ class FailsInside(Base):
         return value + shift
 
 
+SIZES, SCALE = [1], 1.0
+
+
+class GlobalItemMoves(Base):
+    """What the first half reads in a global list is changed by the second."""
+
+    becomes = "changes while"
+
+    def __getitem__(self, i):
+        value = work(i + SIZES[0])
+        SIZES[0] = random.randrange(1000)
+        return numbers(i, value)
+
+
+def rescale():
+    global SCALE
+    SCALE = random.random()
+
+
+class GlobalMoves(Base):
+    becomes = "changes while"
+
+    def __getitem__(self, i):
+        value = work(i) * SCALE
+        rescale()
+        return numbers(i, value)
+
+
+class LooksWhetherThere(Base):
+    """Whether a file is there tells, too: some come later (test_remembered.py)."""
+
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        there = os.path.exists(self.paths[i])
+        text = Path(self.paths[i]).read_text() if there else "none"
+        return numbers(i, work(len(text)) + sum(map(ord, text)))
+
+
+class OfTwo(Base):
+    """Its index is a tuple, as samplers of several sizes give them."""
+
+    becomes = KEPT
+
+    def __getitem__(self, index):
+        i, size = index if type(index) is tuple else (index, 1)
+        return numbers(i, work(i) * size)
+
+
 class TooCheap(Base):
     becomes = "as quickly made"
 

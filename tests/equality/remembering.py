@@ -63,8 +63,9 @@ def damage(shelf, rng):
 def with_small_index(monkeypatch):
     """So that damage hits what is used."""
     index_nbytes = shelf_module._SEATS_AT - shelf_module._INDEX_AT
+    num_slots = shelf_module._NUM_SLOTS
     monkeypatch.setattr(shelf_module, "_NUM_SLOTS", 1 << 12)
-    small_nbytes = (1 << 12) * index_nbytes // (1 << 20)
+    small_nbytes = (1 << 12) * index_nbytes // num_slots
     monkeypatch.setattr(shelf_module, "_SEATS_AT", shelf_module._INDEX_AT + small_nbytes)
 
 

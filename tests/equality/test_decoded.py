@@ -181,6 +181,24 @@ def test_a_full_shelf_serves_the_files_that_it_holds(files):
     assert shelves.own_shelf().used_nbytes() <= 20 << 18
 
 
+@pytest.mark.parametrize("kind", [decoding.DrawsFirst, decoding.Stream])
+def test_a_shelf_that_is_damaged_between_epochs_changes_no_batch(kind, files, monkeypatch):
+    make = loader_of(kind, files(decoding.write_jpeg), decoding.opened)
+    both(make, remembering.damaging(monkeypatch), settings=ON)  # which asserts that there are hits
+
+
+@pytest.mark.parametrize("kind", [decoding.DrawsFirst, decoding.Stream])
+def test_workers_that_are_killed_while_they_keep_files_change_no_batch(kind, files):
+    make = loader_of(kind, files(decoding.write_jpeg), decoding.opened)
+
+    def plain(loader):
+        for _ in range(6):
+            yield from loader
+
+    both(make, remembering.killing, plain_run=plain, settings=ON)
+    assert decoder(decoding.PICTURES)[1].num_hits > decoding.NUM
+
+
 def test_files_that_find_no_room_in_memory_are_on_disk(files, tmp_path_factory):
     disk = Disk(str(tmp_path_factory.mktemp("disk")), 1 << 30)
     settings = Settings(quiet=True, cache_memory=1, cache_disk=disk)

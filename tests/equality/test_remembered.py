@@ -5,9 +5,10 @@ Datasets that must not be remembered are left alone, and say why (impure.py).
 
 import sys
 
+import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import DataLoader, RandomSampler, Subset
 
 from stoker.config import Settings
 from stoker.memory.store import shelves
@@ -179,6 +180,62 @@ def test_a_file_that_is_rewritten_is_read_again(keeps_size, folder):
 
     both(loader_of(impure.OfAFile, folder), fresh, settings=ON)
     assert place_of(impure.OfAFile)[1].num_hits > impure.NUM
+
+
+def test_a_file_that_comes_after_its_sample_was_kept_is_read(folder):
+    """Samples that were watched have had theirs."""
+    missing = [folder / f"{k}.txt" for k in range(impure.NUM - 4, impure.NUM)]
+
+    def run(loader):
+        for path in missing:
+            path.unlink(missing_ok=True)
+        for epoch in range(8):
+            if epoch > 4:
+                missing[epoch - 5].write_text("here")
+            yield from loader
+
+    both(loader_of(impure.LooksWhetherThere, folder, shuffle=False), run, settings=ON)
+    why, counts = place_of(impure.LooksWhetherThere)
+    assert why == ""
+    assert counts.num_hits > 4 * impure.NUM
+
+
+class InTuples:
+    """A sampler of indices that are tuples."""
+
+    def __iter__(self):
+        for k in torch.randperm(impure.NUM).tolist():
+            yield k, 1 + k % 3
+
+    def __len__(self):
+        return impure.NUM
+
+
+def subset_of_numpys(dataset):
+    return Subset(dataset, np.random.permutation(impure.NUM))
+
+
+@pytest.mark.parametrize(
+    ("around", "sampler"), [(subset_of_numpys, None), (lambda dataset: dataset, InTuples())]
+)
+def test_an_index_may_be_numpys_or_a_tuple(around, sampler, folder):
+    def make(workers):
+        dataset = around(impure.OfTwo(folder))
+        return DataLoader(dataset, 4, sampler is None, sampler, num_workers=workers)
+
+    both(make, epochs, settings=ON)
+    why, counts = place_of(impure.OfTwo)
+    assert why == ""
+    assert counts.num_hits > impure.NUM
+
+
+def test_an_index_that_cannot_be_told_is_named(folder):
+    def make(workers):
+        dataset = Subset(impure.Pure(folder), torch.arange(impure.NUM))
+        return DataLoader(dataset, 4, num_workers=workers)
+
+    both(make, epochs, settings=ON)
+    assert place_of(impure.Pure)[0] == "is asked for a sample by a Tensor"
 
 
 def test_an_attribute_that_the_script_changes_between_epochs_is_another_state(folder):

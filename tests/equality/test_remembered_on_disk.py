@@ -6,6 +6,7 @@ Another run is another shelf on the same folder; test_another_process is a real 
 import errno
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -171,7 +172,7 @@ def test_a_dataset_that_differed_in_one_run_is_left_alone_in_the_next(
         yield from epochs(loader, 6)
         if shelves.own_shelf() is not None:  # in an epoch whose workers did not meet it first
             assert place_of(impure.Pure)[1].is_noted
-            monkeypatch.setattr(phases, "must_check", lambda num_hits: True)
+            monkeypatch.setattr(phases, "must_check", lambda *_: True)
             monkeypatch.setattr(place_module, "are_equal", lambda parts, held: False)
         yield from loader
 
@@ -193,6 +194,13 @@ def other_processor(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(lasting, "_cpu", lambda: ["another"])
 
 
+def other_codec(folder, tmp_path, monkeypatch):
+    """As after an upgrade of FFmpeg by the system: no package of Python's is another."""
+    monkeypatch.setattr(lasting, "_status_of", lambda path: (path, 1, 2))
+    monkeypatch.setattr(lasting, "_CODEC", re.compile("libc[.-]"))
+    lasting._codecs.cache_clear()
+
+
 def other_environment(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("SCALE_OF_ALL", "3")
 
@@ -202,7 +210,7 @@ def other_folder(folder, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "change", [other_versions, other_processor, other_environment, other_folder]
+    "change", [other_versions, other_processor, other_codec, other_environment, other_folder]
 )
 def test_what_depends_on_something_else_is_not_found(change, folder, tmp_path, monkeypatch):
     settings = settings_of(tmp_path)
@@ -213,6 +221,7 @@ def test_what_depends_on_something_else_is_not_found(change, folder, tmp_path, m
     both(loader_of(impure.Pure, folder), epochs, settings=settings)
     assert place_of(impure.Pure)[1].is_proven == 0
     lasting.foundations.cache_clear()
+    lasting._codecs.cache_clear()
 
 
 def test_what_the_user_answered_for_is_learnt_anew_where_he_does_not(folder, tmp_path):

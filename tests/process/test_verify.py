@@ -111,6 +111,14 @@ def test_chains_compare_with_torch_at_that_number_of_workers(tmp_path):
     assert rows(result) == [(24, "yes, 3 workers  equal")]
 
 
+@pytest.mark.few(1)
+@pytest.mark.parametrize("cache", ["audit", "auto"])
+def test_what_is_remembered_is_equal(tmp_path, cache):
+    result = verify(tmp_path, "remembers.py", flags=["--cache", cache, "--batches", "100"])
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert rows(result) == [(72, "yes, 2 workers  equal")]
+
+
 def test_a_run_ends_when_each_loader_has_given_enough(tmp_path):
     result = verify(tmp_path, "train_and_val.py", flags=["--batches", "5"])
     assert result.returncode == 0, result.stdout + result.stderr

@@ -548,9 +548,8 @@ def _cache_nbytes() -> int:
     from stoker.reports.ranks import local_world_size
 
     asked = run.settings.cache_memory
-    if asked is not None:
-        return asked
-    return int(CACHE_FRAC_OF_FREE * available_nbytes() / local_world_size(os.environ))
+    nbytes = CACHE_FRAC_OF_FREE * available_nbytes() if asked is None else asked
+    return int(nbytes / local_world_size(os.environ))
 
 
 def _meter_ours(attempt: "Attempt", loader: "DataLoader[Any]", place: str, chains: int) -> None:

@@ -50,7 +50,7 @@ class Desk:
         if num == self._num_modules:
             return False
         self._num_modules = num
-        tell_of_readers(self.opened.note)
+        tell_of_readers(self.opened.note, self.opened.note_folder)
         return True
 
     def close(self) -> None:
@@ -86,6 +86,18 @@ class Tally:
         if self._row is None:
             why = why or "no seat at the shelf is free"
         return counts, why
+
+    def drop(self, state: bytes) -> None:
+        """Say that a value differed: nobody is to use what is kept of this state."""
+        self._shelf.drop(state)
+
+    @property
+    def num_dropped(self) -> int:
+        """A number that changes when somebody says so."""
+        return self._shelf.num_dropped
+
+    def is_dropped(self, state: bytes) -> bool:
+        return state in self._shelf.dropped()
 
     def say_why(self, why: str) -> None:
         """Say why the place is left alone; the first reason stays."""

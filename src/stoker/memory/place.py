@@ -9,6 +9,7 @@ Owner: the worker's main thread.
 
 import functools
 import hashlib
+import numbers
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -37,6 +38,7 @@ from stoker.memory.watch import (
     Look,
     State,
     are_same,
+    asked_identities,
     identities,
     is_traced,
     state_of,
@@ -70,6 +72,7 @@ class Place:
         self._watched_s = 0.0
         self._compared_draw = -1  # first draw that was known when fingerprints were last compared
         self._num_proven = 0  # by all workers
+        self._num_dropped = 0  # states, when this one was last looked for among them
         self._phase = Phase.OFF
         self._make_alone: Callable[[Any, Any], Any] = operator.getitem
         self._is_of_session = False
@@ -81,7 +84,8 @@ class Place:
         """Return the sample of an index. Raises what the dataset raises."""
         if self._phase is Phase.OFF:
             return self._make_alone(self._dataset, index)
-        if type(index) is not int and type(index) is not str:
+        if type(index) is not int and type(index) is not str and told_of(index) is None:
+            self._leave(f"is asked for a sample by a {type(index).__qualname__}")
             return self._dataset[index]
         if is_traced():
             return self._dataset[index]  # a debugger or coverage sees the function itself
@@ -118,6 +122,7 @@ class Place:
             split = None if depth.is_whole else self._split()
             look, lasts = self._desk.look, self._desk.stores.lasts
             self._prefix = Prefix(self._dataset, depth, split, look, phases.look_s(counts), lasts)
+            self._num_dropped = 0
             self._depth = depth
         self._phase = phase
         self._tally.begin_phase(phase)
@@ -128,6 +133,14 @@ class Place:
         before = self._prefix.state
         self._restate()
         return self._phase is Phase.OFF or self._prefix.state != before
+
+    def _is_dropped(self) -> bool:
+        """Whether a value of this state differed, be it in another loader."""
+        assert self._prefix is not None
+        self._num_dropped = self._tally.num_dropped
+        if self._tally.is_dropped(self._prefix.state.now):
+            self._leave("a sample of the same dataset differed when it was made again")
+        return self._phase is Phase.OFF
 
     def _lasting(self) -> bytes:
         """Return what a value on disk is kept under beside its index; empty if it is not to be."""
@@ -141,6 +154,7 @@ class Place:
         """Raises Unwatchable."""
         assert self._prefix is not None
         self._prefix.restate()
+        self._num_dropped = 0  # the state may be one of those
         if self._prefix.num_moves > MAX_MOVES:
             self._leave("what its samples depend on changes while they are made")
 
@@ -187,7 +201,9 @@ class Place:
         if not prefix.is_met:
             return self._meet
         self._tally.num_calls += 1
-        key = key_of(prefix.state.now, self._lasting(), index)
+        if self._tally.num_dropped != self._num_dropped and self._is_dropped():
+            return self._plain
+        key = key_of(prefix.state.now, self._lasting(), told_of(index))
         kept = self._desk.stores.find(key)
         if kept is None and not self._tally.wants_more(key, self._num_proven):
             return self._plain
@@ -198,7 +214,11 @@ class Place:
             self._refresh()
             if self._prefix is not prefix or self._phase is Phase.OFF:
                 return self._plain  # the key and the entry are of another depth
-        if kept is not None and self._phase is Phase.SERVING and not phases.must_check(num_hits):
+        if (
+            kept is not None
+            and self._phase is Phase.SERVING
+            and not phases.must_check(num_hits, key.now)
+        ):
             reached = self._read(kept)
             if reached is not None:
                 return functools.partial(self._serve, kept, reached)
@@ -239,7 +259,7 @@ class Place:
         before, began_ns, began_s = prefix.look(), wall_ns(), now_s()
         opened.begin(counts_bytes=self._tally.counts.num_misses % _COUNT_BYTES_EVERY == 0)
         try:
-            reached = prefix.run(index)
+            reached = opened.status_of(prefix.run, index)
         finally:
             paths, trace = opened.end()
         made_s = now_s() - began_s
@@ -350,9 +370,12 @@ class Place:
         stores = self._desk.stores
         before_s = thread_cpu_s() + stores.wrote_s
         told = identities(paths, began_ns)
-        if told is None:
+        asked = [path for path in self._desk.opened.asked if path not in paths]
+        there = asked_identities(asked, began_ns)
+        if told is None or there is None:
             self._tally.count(num_misses=1)
         else:
+            told += there
             parts = self._encoded(told, reached)
             memory = None if kept is None else stores.memory_of(kept)
             if kept is not None and memory is not None and _is_of(memory, told):
@@ -380,6 +403,8 @@ class Place:
     ) -> None:
         if not are_equal(parts, memory):
             self._tally.count(num_differed=1, num_checked=1)
+            assert self._prefix is not None
+            self._tally.drop(self._prefix.state.now)
             self._leave(f"sample {index!r} differed when it was made again")
             self._guarded(self._refresh)
             return
@@ -387,6 +412,19 @@ class Place:
         self._tally.count(num_checked=1, num_hits=1, num_proven=int(is_proof))
         if self._phase is Phase.PROVING:
             self._refresh()
+
+
+def told_of(index: Any) -> Any:
+    """Return what tells an index from all others, in what `repr` tells apart; None if it is not plain."""
+    kind = type(index)
+    if kind is int or kind is str:
+        return index
+    if kind is tuple:
+        parts = [told_of(each) for each in index]
+        return None if None in parts else tuple(parts)
+    if kind.__module__ == "numpy" and isinstance(index, numbers.Integral):
+        return kind.__name__, int(index)
+    return (kind.__name__, index) if kind is bool or kind is float else None
 
 
 def _is_of(memory: memoryview, told: Sequence[Identity]) -> bool:

@@ -139,7 +139,7 @@ class Prefix:
         allowed_s = self._allowed_s if is_first else 4 * self._allowed_s  # noise ends nothing
         self._reach = reach_of(self._dataset, list(self._levels()), self._transforms()[0])
         state = state_of(self._reach.values, apart, allowed_s, self._lasts)
-        self.num_moves += self.state not in (NO_STATE, state)
+        self.num_moves += not is_first and self.state.now != state.now
         self.state, self.apart = state, apart
         self.look = with_generators(self._global_look, apart.generators)
         self._surface = self._surface_now()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from torch.utils.data import ConcatDataset, Subset, default_collate, default_convert
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from stoker.memory.desk import Desk
 from stoker.memory.place import Place
@@ -57,7 +58,8 @@ class Memory:
 
     def around(self, dataset: Any, collate: Callable[[Any], Any]) -> Any:
         """Return what stands in for a dataset. collate: the job's, which may change a sample."""
-        self._desk.copies = collate is not default_collate and collate is not default_convert
+        is_torchs = collate is default_collate and _collates_as_torch()
+        self._desk.copies = not is_torchs and collate is not default_convert
         try:
             return self._around(dataset, "")
         except Exception:  # ours: there is no place yet that it could be told of
@@ -94,6 +96,12 @@ class Memory:
         if function is None or getattr(dataset, "__getitems__", None) is not None:
             return dataset
         return Remembering(Place(self._desk, dataset, where))
+
+
+def _collates_as_torch() -> bool:
+    """Whether no script has told torch's collate what to do with a type: that may change a sample."""
+    module = default_collate.__module__
+    return all(each.__module__ == module for each in default_collate_fn_map.values())
 
 
 def like(dataset: Any, /, **changed: object) -> Any:

@@ -17,10 +17,11 @@ import pytest
 import torch
 from PIL import Image, ImageDraw, ImageFile, ImageOps, JpegImagePlugin
 
-from stoker.memory.decoders import decoders
+from stoker.memory.decoders import decoders, work
 from stoker.memory.decoders.arguments import NotPlain, described
 from stoker.memory.decoders.redirect import redirect
 from stoker.memory.decoders.values import payload_of, value_of
+from stoker.memory.phases import Phase
 from tests.equality import decoding
 from tests.unit.memory.serving import alone, served
 
@@ -422,3 +423,57 @@ def test_values_that_differ_are_described_differently():
         torch.float32, np.dtype("f4"), np.dtype(">f4"), Path("0"), np.float32,
     ]  # fmt: skip
     assert len({repr(described(each)) for each in values}) == len(values)
+
+
+def test_an_image_of_an_open_file_and_one_of_a_path_leave_their_files_as_without_us(memory, folder):
+    """`Image.open(path)` closes its file once it is loaded, and leaves a script's own open."""
+    paths = sorted(map(str, folder.glob("*.jpg")))
+    served(memory, loaded, paths)
+
+    def closed(path):
+        with Path(path).open("rb") as file:
+            Image.open(file).load()
+            return file.closed
+
+    def by_path(path):
+        image = Image.open(path)
+        file = image.fp
+        image.load()
+        return file.closed
+
+    for _ in range(3):
+        for path in paths:
+            assert memory.during(closed, path) is False
+            assert memory.during(by_path, path) is True
+    assert not all_counted(memory._decoders[decoding.PICTURES]).num_differed
+
+
+def test_what_inspect_tells_of_a_redirected_function_is_what_it_told(memory, folder):
+    function = ImageFile.ImageFile.load
+    before = inspect.getfullargspec(function), inspect.signature(function, follow_wrapped=False)
+    served(memory, loaded, sorted(map(str, folder.glob("*.jpg"))))
+    assert (
+        inspect.getfullargspec(function),
+        inspect.signature(function, follow_wrapped=False),
+    ) == before
+
+
+def test_a_value_that_differs_ends_it(memory, folder, monkeypatch):
+    """As if a file could change and nothing told."""
+    paths = sorted(map(str, folder.glob("*.jpg")))
+    monkeypatch.setattr(work, "identity_of", lambda path, descriptor=None: (path, 1, 1, 1, 1, 1))
+    decoder = served(memory, loaded, paths)
+    Path(paths[1]).replace(paths[0])
+    expected = np.asarray(loaded(paths[0]))
+    memory._desk.audit = True
+    decoder._refresh()
+    assert np.array_equal(memory.during(loaded, paths[0]), expected)
+    counts, why = decoder._tally.known()
+    assert counts.num_differed == 1
+    assert why == f"{paths[0]} differed when it was read again"
+    assert decoder.is_off
+    assert np.array_equal(memory.during(loaded, paths[0]), expected)
+    again = decoders.Decoder(memory._desk, decoding.PICTURES)  # as another loader's would be
+    again._phase = Phase.SERVING
+    assert again.get(work.Work((), frozenset(), lambda: (), lambda: 5, None, None)) == 5
+    assert again.is_off

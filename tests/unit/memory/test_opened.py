@@ -5,8 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch.utils.data import Dataset, default_collate
 
 from stoker.memory.decoders.libraries import opened
+from stoker.memory.phases import Phase
+from stoker.memory.stand_in import Memory
+from stoker.memory.store import ShelfAccess, make_shelf
 from tests.equality import decoding
 from tests.unit.memory.serving import alone, served
 
@@ -122,6 +127,55 @@ def test_a_file_that_appears_beside_it_makes_it_another_dataset(memory, tiles):
     served(memory, whole, tiles, "rasterio")
     shutil.copy(tiles[1], f"{tiles[0]}.ovr")
     assert np.array_equal(is_left_alone(memory, lambda: whole(tiles[0])), by_itself(tiles[0]))
+
+
+class Masks(Dataset):
+    """What is valid of each tile; a tile's mask may be a file beside it, which GDAL finds."""
+
+    def __init__(self, paths):
+        self.paths = paths
+
+    def __getitem__(self, index):
+        with rasterio.open(self.paths[index]) as file:
+            return torch.from_numpy(file.read_masks())
+
+
+def test_a_mask_that_comes_beside_a_tile_is_seen_of_samples_too(tiles, tmp_path):
+    """A dataset whose samples are remembered opens no tile, where it is served."""
+    dataset = Masks(tiles)
+    desk = Memory(ShelfAccess(make_shelf(1 << 26), 0, b"loader", False), is_only_worker=True)
+    place = desk.around(dataset, default_collate)._get.__self__
+    while place._phase is not Phase.SERVING:
+        assert place._phase is not Phase.OFF, place._tally.known()
+        for index in range(NUM):
+            assert torch.equal(place.get(index), dataset[index])
+    num_hits = place._tally.num_hits
+    before = place.get(0)
+    assert place._tally.num_hits == num_hits + 1
+    masked = shutil.copy(tiles[0], tmp_path / "elsewhere.tiff")
+    with rasterio.Env(GDAL_TIFF_INTERNAL_MASK=False), rasterio.open(masked, "r+") as file:
+        file.write_mask(np.zeros((256, 256), bool))
+    shutil.move(f"{masked}.msk", f"{tiles[0]}.msk")
+    assert torch.equal(place.get(0), dataset[0])
+    assert not torch.equal(dataset[0], before)
+
+
+def test_points_of_a_file_that_was_replaced_before_its_reader_was_made(memory, tmp_path):
+    """What was opened is what counts, and not what lies there by then."""
+    clouds = written(tmp_path, decoding.write_cloud, "laz")
+
+    def read(path, other=None):
+        file = Path(path).open("rb")  # noqa: SIM115 - the reader closes it
+        if other is not None:
+            Path(other).replace(path)
+        with laspy.open(file) as reader:
+            return reader.read().x.copy()
+
+    old, new = read(clouds[0]), read(clouds[1])
+    served(memory, read, clouds[2:], "laspy")
+    assert np.array_equal(memory.during(read, clouds[0], clouds[1]), old)
+    for _ in range(3):
+        assert np.array_equal(memory.during(read, clouds[0]), new)
 
 
 def test_a_closed_dataset_raises_what_it_raises(memory, tiles):

@@ -1,5 +1,7 @@
 """What becomes of a place: pure decisions from counts."""
 
+import hashlib
+
 import pytest
 
 from stoker.memory import phases
@@ -104,8 +106,20 @@ def test_depths_that_are_less_end_at_the_functions_start():
 
 
 def test_audits_grow_rarer():
-    assert sum(map(must_check, range(4096))) == 64
-    assert sum(map(must_check, range(4096, 4096 + 10240))) == 10
+    keys = [hashlib.blake2b(bytes([k]), digest_size=16).digest() for k in range(64)]
+    first = [must_check(hit, key) for key in keys for hit in range(4096)]
+    later = [must_check(hit, key) for key in keys for hit in range(4096, 4096 + 10240)]
+    assert 0.9 < sum(first) / (64 * 64) < 1.1
+    assert 0.9 < sum(later) / (64 * 10) < 1.1
+
+
+def test_each_value_is_audited_in_whatever_order_they_come():
+    """64 values in the same order in each epoch, as without shuffling."""
+    keys = [hashlib.blake2b(bytes([k]), digest_size=16).digest() for k in range(64)]
+    audited = {
+        key for epoch in range(60) for k, key in enumerate(keys) if must_check(64 * epoch + k, key)
+    }
+    assert len(audited) > 30
 
 
 def test_writing_takes_a_small_share_until_it_has_proved_worth_it():

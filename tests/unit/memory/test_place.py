@@ -6,6 +6,7 @@ import time
 
 import pytest
 from torch.utils.data import default_collate
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from stoker.memory.phases import EMPTY, Phase, packed
 from stoker.memory.stand_in import Memory
@@ -61,6 +62,59 @@ def test_a_depth_that_another_worker_changes_between_two_samples_changes_none(sh
     again = place_in(shelf, dataset, seat=2)  # finds what was kept since
     for index in range(impure.NUM):
         assert seeded(again.get, index) == seeded(dataset.__getitem__, index)
+
+
+def test_a_value_that_differed_ends_it_in_the_other_loaders_too(shelf, served):
+    """At once, and not at the next look at what others have found."""
+    dataset, place = served
+    memory = Memory(ShelfAccess(shelf, 1, b"another loader", False), is_only_worker=True)
+    other = memory.around(dataset, default_collate)._get.__self__
+    while other._phase is not Phase.SERVING:
+        for index in range(impure.NUM):
+            other.get(index)
+    num_hits = other._tally.num_hits
+    other.get(0)
+    assert other._tally.num_hits == num_hits + 1
+    place._restate()  # pytest has changed a variable since
+    place._tally.drop(place._prefix.state.now)
+    for index in range(3):
+        assert seeded(other.get, index) == seeded(dataset.__getitem__, index)
+    assert other._tally.num_hits == num_hits + 1
+    assert "of the same dataset differed" in other._tally.known()[1]
+
+
+def test_a_state_that_comes_back_is_not_served_where_a_value_of_it_differed(shelf, tmp_path):
+    dataset = impure.Scaled(tmp_path)
+    place = place_in(shelf, dataset)
+    while place._phase is not Phase.SERVING:
+        for index in range(impure.NUM):
+            place.get(index)
+    first = place._prefix.state.now
+    dataset.scale = 7.0
+    place.get(0)
+    assert place._prefix.state.now != first
+    place._tally.drop(first)
+    place.get(0)
+    assert place._phase is not Phase.OFF
+    dataset.scale = 1.0
+    for index in range(4):
+        place.get(index)
+    assert place._phase is Phase.OFF
+
+
+def register(monkeypatch):
+    kind = type("Kind", (), {})
+    monkeypatch.setitem(default_collate_fn_map, kind, lambda batch, *, collate_fn_map: batch)
+
+
+def test_samples_are_copies_where_a_script_has_told_torchs_collate_what_to_do(
+    shelf, tmp_path, monkeypatch
+):
+    place = place_in(shelf, impure.Pure(tmp_path))
+    assert not place._desk.copies
+    register(monkeypatch)
+    place = place_in(shelf, impure.Pure(tmp_path), 1)
+    assert place._desk.copies
 
 
 def test_a_place_that_another_worker_turns_off_serves_no_more(shelf, served):

@@ -48,6 +48,26 @@ def test_what_a_child_has_put_is_found_by_its_parent_and_its_sister(shelf):
     assert entry.pid != os.getpid()
 
 
+def test_a_key_for_which_the_index_has_no_room_takes_none_of_the_shelf(shelf):
+    """All the slots that it may have are others'."""
+    for number in range(16):
+        put(shelf, 0, bytes([0] * 8 + [number + 1] * 8), number)
+    used = shelf.used_nbytes()
+    assert not put(shelf, 0, bytes([0] * 8 + [99] * 8), "one more")
+    assert shelf.used_nbytes() == used
+    assert put(shelf, 0, bytes([0] * 8 + [3] * 8), "again")  # its own slot
+
+
+def test_states_that_are_dropped_are_known_to_all(shelf):
+    states = {bytes([number] * 16) for number in range(200)}
+    before = shelf.num_dropped
+    for state in states:
+        in_a_child(lambda state=state: shelf.drop(state))
+    assert shelf.num_dropped != before
+    assert len(shelf.dropped()) == 128
+    assert shelf.dropped() < states
+
+
 def test_a_writer_that_is_killed_leaves_nothing_half(shelf, monkeypatch):
     def work():
         monkeypatch.setattr(

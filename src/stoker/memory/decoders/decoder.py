@@ -33,8 +33,11 @@ class Decoder:
 
     def __init__(self, desk: Desk, name: str) -> None:
         self._desk, self._name = desk, name
-        key = hashlib.blake2b(desk.loader + DECODER.encode() + name.encode(), digest_size=16)
-        self._tally = Tally(desk, key.digest(), DECODER + name)
+        told = DECODER.encode() + name.encode()
+        key = hashlib.blake2b(desk.loader + told, digest_size=16).digest()
+        self._tally = Tally(desk, key, DECODER + name)
+        self._state = hashlib.blake2b(told, digest_size=16).digest()  # of all loaders
+        self._num_dropped = 0  # states, when this one was last looked for among them
         self._watched_s = 0.0
         self._num_odd = 0
         self._num_proven = 0  # by all workers
@@ -106,6 +109,10 @@ class Decoder:
         self._tally.num_calls += 1
         if self._tally.num_calls % _REFRESH_EVERY == 0:
             self._refresh()
+        if self._tally.num_dropped != self._num_dropped:
+            self._num_dropped = self._tally.num_dropped
+            if self._tally.is_dropped(self._state):
+                self._leave("one of its values differed when it was made again")
         if self._phase is Phase.TIMING:
             return self._time
         if self._phase is Phase.LEARNING:
@@ -118,7 +125,7 @@ class Decoder:
             self._desk.worked_s = max(self._desk.worked_s, thread_cpu_s())
             wants_more = self._tally.wants_more(key, self._num_proven)
             return functools.partial(self._make, key, None) if wants_more else self._plain
-        if self._phase is Phase.SERVING and not phases.must_check(self._tally.num_hits):
+        if self._phase is Phase.SERVING and not phases.must_check(self._tally.num_hits, key.now):
             found = self._read(kept, work)
             if found:
                 self._tally.serve(kept.made_us)
@@ -172,7 +179,8 @@ class Decoder:
             found.insert(0, "draws random numbers")
         if evidence.is_of_session and self._desk.stores.lasts:
             found.append("reads a variable of this terminal or job alone")
-        if any(work.paths.isdisjoint(asked) for asked in evidence.asked):
+        asked = evidence.asked + evidence.asked_kind
+        if any(work.paths.isdisjoint(each) for each in asked):
             found.append("asks for a file's status")
         if not self._desk.watch_readers():  # else a library was used for the first time
             self._guarded(self._note, (found or [trace or _others(paths, work)])[0])
@@ -249,6 +257,7 @@ class Decoder:
     ) -> None:
         if not are_equal(parts, memory):
             self._tally.count(num_differed=1, num_checked=1)
+            self._tally.drop(self._state)
             name = min(work.paths, default="a value")
             self._leave(f"{name} differed when it was read again")
             self._guarded(self._refresh)  # which tells other runs

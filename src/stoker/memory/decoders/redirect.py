@@ -8,6 +8,7 @@ Ban: only in a process of ours.
 """
 
 import functools
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any
@@ -52,11 +53,12 @@ def _redirect_code(function: types.FunctionType, hook: Hook) -> Undo:
         co_name=function.__code__.co_name,
         co_qualname=function.__code__.co_qualname,
     )
-    function.__wrapped__ = original  # type: ignore[attr-defined]  # for inspect
+    for name, value in (("__wrapped__", original), ("__signature__", inspect.signature(original))):
+        setattr(function, name, value)  # for inspect
 
     def undo() -> None:
         function.__code__ = original.__code__
-        del function.__wrapped__  # type: ignore[attr-defined]
+        del function.__wrapped__, function.__signature__  # type: ignore[attr-defined]
 
     return undo
 

@@ -64,6 +64,12 @@ class Index:
                 return True
         return False
 
+    def has_room(self, key: bytes) -> bool:
+        """Whether a slot is to be had for a key. Told without a look at checksums: of a torn slot of
+        another key it says that it is taken."""
+        slots = (bytes(self._memory[at : at + KEY_NBYTES]) for at in self._slots_of(key))
+        return any(found in (key, _EMPTY[:KEY_NBYTES], _GONE[:KEY_NBYTES]) for found in slots)
+
     def entries(self) -> list[tuple[bytes, Entry]]:
         """List what is there. Reads all of it."""
         words = torch.frombuffer(self._memory, dtype=torch.int64).view(-1, SLOT_NBYTES // 8)

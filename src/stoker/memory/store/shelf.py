@@ -23,7 +23,7 @@ from stoker.memory.store.index import KEY_NBYTES, SLOT_NBYTES, Entry, Index
 from stoker.memory.store.rows import MAX_PLACES, ROW_NBYTES, Row
 from stoker.wire.arena import Arena
 
-_NUM_SLOTS = 1 << 20  # of the index: 48 MB at most, of which only touched pages exist
+_NUM_SLOTS = 1 << 21  # of the index: 96 MB at most, of which only touched pages exist
 _MAX_NBYTES = 32 << 40  # of address space, of 128 TiB
 _SPAN_PER_BUDGET = 2
 _PAGE_NBYTES = 4096
@@ -32,7 +32,9 @@ _libc = ctypes.CDLL(None)
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; before that it is refused, and pages come one by one
 _TAIL = struct.Struct("<q")
 _HAVE_ROWS_AT = (NUM_SEATS + 1) * _TAIL.size
+_NUM_DROPPED_AT, _DROPPED_AT, _MAX_DROPPED = 1024, 1032, 128
 _ROWS_AT = _PAGE_NBYTES
+assert _DROPPED_AT + _MAX_DROPPED * KEY_NBYTES <= _ROWS_AT
 _INDEX_AT = -(-(_ROWS_AT + NUM_SEATS * MAX_PLACES * ROW_NBYTES) // _PAGE_NBYTES) * _PAGE_NBYTES
 _SEATS_AT = _INDEX_AT + _NUM_SLOTS * SLOT_NBYTES
 
@@ -52,6 +54,7 @@ class Shelf:
         numbers = self._arena.view(0, (NUM_SEATS + 1) * _TAIL.size).cast("q")
         self._tails, self._removed = numbers[:NUM_SEATS], numbers[NUM_SEATS:]  # bytes
         self._have_rows = self._arena.view(_HAVE_ROWS_AT, NUM_SEATS)  # a byte a seat, its worker's
+        self._num_dropped = self._arena.view(_NUM_DROPPED_AT, 8).cast("q")
         self._index = Index(self._arena.view(_INDEX_AT, _NUM_SLOTS * SLOT_NBYTES), _NUM_SLOTS)
         self._taken: set[int] = set()
         self._owner_pid = os.getpid()
@@ -153,6 +156,26 @@ class Shelf:
             if row.key in places and not row.why:
                 row.say_why(places[row.key])
 
+    def drop(self, state: bytes) -> None:
+        """Have all loaders leave alone what is kept of a state, 16 bytes, for a value of it differed.
+        Of two workers that say so at once one may be lost: the other's loader says it."""
+        number = self._num_dropped[0]
+        if 0 <= number < _MAX_DROPPED and state not in self.dropped():
+            at = _DROPPED_AT + number * KEY_NBYTES
+            self._arena.view(at, KEY_NBYTES)[:] = state
+        self._num_dropped[0] = number + 1
+
+    @property
+    def num_dropped(self) -> int:
+        """A number that changes with each `drop`."""
+        return self._num_dropped[0]
+
+    def dropped(self) -> frozenset[bytes]:
+        """Return the states of which a value differed."""
+        num = min(max(self._num_dropped[0], 0), _MAX_DROPPED)
+        told = bytes(self._arena.view(_DROPPED_AT, num * KEY_NBYTES))
+        return frozenset(told[at : at + KEY_NBYTES] for at in range(0, len(told), KEY_NBYTES))
+
     def counts_of(self, key: bytes) -> tuple[Counts, str]:
         """Return what all seats know of one place, and why it is left alone if it is."""
         rows = [row for row in self._rows() if row.key == key]
@@ -186,13 +209,15 @@ class Shelf:
         self._have_rows[seat] = 1
 
     def has_room(self, seat: int, nbytes: int) -> bool:
-        if nbytes >= 1 << 32 or not self._tails[seat] >= 0:
+        if nbytes >= 1 << 32 or self._tails[seat] < 0:
             return False  # more than an entry can tell; damaged
         tail = self._tails[seat] + nbytes + _ALIGN_NBYTES
         return tail <= self.span_nbytes and self.used_nbytes() + nbytes <= self.budget_nbytes
 
     def put(self, seat: int, key: bytes, parts: list[memoryview], made_us: int) -> bool:
         """Append a value and tell the index. Returns False if the index has no room for its key."""
+        if not self._index.has_room(key):
+            return False
         nbytes = sum(part.nbytes for part in parts)
         start = self._tails[seat]
         offset = at = seat * self.span_nbytes + start

@@ -26,7 +26,8 @@ class Key(NamedTuple):
 
 
 def key_of(state: bytes, lasting: bytes, index: object) -> Key:
-    """state, lasting: all that the value depends on, in this run, and in another one too."""
+    """state, lasting: all that the value depends on, in this run, and in another one too; index: of
+    what `repr` tells apart."""
     told = repr(index).encode()
     now = hashlib.blake2b(state + told, digest_size=16).digest()
     return Key(now, hashlib.blake2b(lasting + told, digest_size=16).digest() if lasting else b"")

@@ -5,6 +5,7 @@ from stoker.memory.watch.files import (
     Identity,
     Opened,
     are_same,
+    asked_identities,
     identities,
     identity_of,
     is_settled,
@@ -16,7 +17,8 @@ from stoker.memory.watch.reach import NO_STATE, Reach, State, reach_of, state_of
 from stoker.memory.watch.readers import tell_of_readers
 
 __all__ = [
-    "NO_STATE", "Evidence", "Finding", "Identity", "Lesson", "Look", "Opened", "Reach", "State", "are_same", "codecs", "foundations",
+    "NO_STATE", "Evidence", "Finding", "Identity", "Lesson", "Look", "Opened", "Reach", "State", "are_same", "asked_identities", "codecs",
+    "foundations",
     "global_look", "identities", "identity_of", "is_settled", "is_traced", "lasting_of", "library_generators", "reach_of",
     "state_of", "tell_of_readers",
 ]  # fmt: skip

@@ -52,6 +52,18 @@ _METHODS_C = {
     "TextIOWrapper": {"write", "writelines"}, "BufferedWriter": {"write"}, "FileIO": {"write"},
     "Generator": _STATE, "RandomState": _STATE, "Random": _STATE, "SimpleQueue": {"get", "get_nowait"},
 }  # fmt: skip
+# They tell whether and what lies at a path: `Opened.status_of` hears of that.
+_KIND_OF_PATH = {
+    "exists",
+    "lexists",
+    "isfile",
+    "isdir",
+    "islink",
+    "is_file",
+    "is_dir",
+    "is_symlink",
+}
+_OF_PATHS = ("genericpath", "posixpath", "pathlib")
 # Libraries use them to look things up, as enum, copy and namedtuple do; that decides no value.
 _BY_LIBRARIES = {"calls builtins.id", "calls builtins.hash", "calls sys._getframe"}
 _STATUS, _FILE_STATUS = "status", {"stat", "lstat", "fstat"}
@@ -111,7 +123,9 @@ class Evidence:
         self._tell = tell or str
         self._seen: dict[object, str] = {}
         self.is_of_session = False  # a variable was read that another run has not
-        self.asked: list[tuple[str, ...]] = []  # whose status was asked: one of each tuple
+        # Paths whose status was asked, one of each tuple; where it was only asked what lies there.
+        self.asked: list[tuple[str, ...]] = []
+        self.asked_kind: list[tuple[str, ...]] = []
 
     def begin(self) -> None:
         if self._hears:
@@ -178,13 +192,23 @@ class Evidence:
             self._say(frame, "asks for a file's status")
             return
         values = (each for each in frame.f_locals.values() if isinstance(each, (str, os.PathLike)))
-        self.asked.append(tuple(os.path.abspath(each) for each in values))  # noqa: PTH100
+        paths = tuple(os.path.abspath(each) for each in values)  # noqa: PTH100
+        (self.asked_kind if _asks_what_lies_there(frame) else self.asked).append(paths)
 
     def _say(self, frame: types.FrameType, what: str) -> None:
         # The first use of a library looks for it in folders.
         is_importing = _module_of(frame).startswith("importlib.")
         if not is_importing and not _is_collecting(frame):
             self._tell(what)
+
+
+def _asks_what_lies_there(frame: types.FrameType | None) -> bool:
+    """Whether a status is asked for in one of os.path's or pathlib's functions that tell no more."""
+    while frame is not None and _module_of(frame).startswith(_OF_PATHS):
+        if frame.f_code.co_name in _KIND_OF_PATH:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _is_collecting(frame: types.FrameType | None) -> bool:

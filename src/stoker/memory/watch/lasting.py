@@ -30,7 +30,8 @@ _SESSION_PREFIXES = (
 )  # fmt: skip
 _CPU = ("model name", "flags", "Features", "CPU part")  # lines of /proc/cpuinfo, of x86 and ARM
 _CODEC = re.compile(
-    r"/lib(av\w+|sw\w+|gdal|sndfile|mpg123|FLAC|vorbis|opus|jpeg|png\w*|tiff|webp|openjp2|z)[-.][^/]*so"
+    r"/lib(av\w+|sw\w+|gdal|sndfile|mpg123|FLAC|vorbis\w*|ogg|opus|mp3lame|soxr|turbojpeg|jpeg|png\w*|tiff|webp\w*"
+    r"|openjp2|heif|de265|x26[45]|vpx|dav1d|aom|opencv_\w+|fftw3\w*|mkl\w*|openblas\w*|blas|lapack|z|zstd)[-.][^/]*so"
 )
 _INSTALLED = (".dist-info", ".egg-info", ".pth")
 
@@ -66,8 +67,14 @@ def foundations() -> bytes:
 
 
 def codecs() -> bytes:
-    """Return 16 bytes that change with the system's libraries that decode files, as far as this process
-    has loaded them: they are no packages of Python's."""
+    """Return 16 bytes that change with the system's or conda's libraries that decode files or compute, as
+    far as this process has loaded them: they are no packages of Python's. Looked for anew when more has
+    been imported: a sample that is watched is not to read what it need not."""
+    return _codecs(len(sys.modules))
+
+
+@functools.lru_cache(maxsize=1)
+def _codecs(_num_modules: int) -> bytes:
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:

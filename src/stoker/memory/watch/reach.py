@@ -14,7 +14,7 @@ import hashlib
 import os
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -31,10 +31,11 @@ from stoker.memory.cut import (
     is_super,
     of_class,
 )
-from stoker.memory.watch.lasting import foundations, lasting_of
+from stoker.memory.watch.lasting import codecs, foundations, lasting_of
 
 _NUM_SEARCHED = 10_000  # objects, for transforms that write their address into the data
 _NUM_SURFACE = 64  # attributes of one object that are looked at before each sample
+_NUM_ITEMS = 8  # of a list, tuple or dict among them, if it has no more
 
 
 class Reach(NamedTuple):
@@ -52,7 +53,17 @@ class Reach(NamedTuple):
                 found += list(held.values())[:_NUM_SURFACE]
             else:
                 found += [held.get(name) for name in names]
+        for each in tuple(found):
+            items = _items_of(each)
+            if len(items) <= _NUM_ITEMS:
+                found += items
         return found
+
+
+def _items_of(value: object) -> Collection[object]:
+    if type(value) is list or type(value) is tuple:
+        return value
+    return value.values() if type(value) is dict else ()
 
 
 def reach_of(dataset: Any, levels: Sequence[Level], transforms: list[Any]) -> Reach:
@@ -63,6 +74,7 @@ def reach_of(dataset: Any, levels: Sequence[Level], transforms: list[Any]) -> Re
     if not levels:
         found["dataset"] = dataset
         surface.append((getattr(dataset, "__dict__", {}), None))
+        surface += _globals_of(dataset, ["__getitem__"])
     for number, level in enumerate(levels):
         values = {"type": type(level.owner), "code": level.halves.prefix_code}
         if level.owner is not UNKNOWN:
@@ -70,6 +82,8 @@ def reach_of(dataset: Any, levels: Sequence[Level], transforms: list[Any]) -> Re
             values |= {"all": level.owner} if read is None else read
             held = getattr(level.owner, "__dict__", {})
             surface.append((held, None if read is None else _own_names(read, held)))
+            surface += _globals_of(level.owner, list(read or ()))
+        surface.append(_globals_in(level.halves.function, level.halves.prefix_code.__code__))
         found |= {f"level {number}: {name}": value for name, value in values.items()}
     found["addresses"] = _addresses(list(found.values()))
     return Reach(found, surface)
@@ -99,6 +113,20 @@ def _addresses(roots: list[Any]) -> list[int]:
         elif not isinstance(each, (type, types.ModuleType, types.FunctionType)):
             left += getattr(each, "__dict__", {}).values()
     return sorted(found)
+
+
+def _globals_of(owner: Any, names: list[str]) -> list[tuple[dict[str, Any], list[str] | None]]:
+    """Return the globals that methods read, and the methods that they call. names: of the first."""
+    methods = [of_class(type(owner), name) for name in _with_methods(owner, set(names))]
+    return [
+        _globals_in(each, each.__code__) for each in methods if isinstance(each, types.FunctionType)
+    ]
+
+
+def _globals_in(function: Any, code: types.CodeType) -> tuple[dict[str, Any], list[str]]:
+    """Return the globals that a function's code names; there may be none by then."""
+    held = function.__globals__
+    return held, sorted({name for name in _names_in(code) if name in held})[:_NUM_SURFACE]
 
 
 def _own_names(read: dict[str, object], held: dict[str, Any]) -> list[str] | None:
@@ -159,7 +187,7 @@ def state_of(reach: dict[str, object], apart: Apart, allowed_s: float, lasts: bo
     now = _digest(reached, around, variables)
     if not lasts:
         return State(now, b"")
-    return State(now, _digest(reached + foundations(), around, lasting_of(variables)))
+    return State(now, _digest(reached + foundations() + codecs(), around, lasting_of(variables)))
 
 
 def _digest(reached: bytes, around: str, variables: dict[str, str]) -> bytes:
@@ -219,7 +247,7 @@ def _with_methods(owner: Any, names: set[str]) -> set[str]:
             continue
         found.add(name)
         method = of_class(type(owner), name)
-        if isinstance(method, types.FunctionType) and name not in vars(owner):
+        if isinstance(method, types.FunctionType) and name not in getattr(owner, "__dict__", {}):
             left += [each for each in _names_in(method.__code__) if _has(owner, each)]
     return found
 
@@ -232,4 +260,4 @@ def _names_in(code: types.CodeType) -> Iterator[str]:
 
 
 def _has(owner: Any, name: str) -> bool:
-    return name in vars(owner) or of_class(type(owner), name) is not None
+    return name in getattr(owner, "__dict__", {}) or of_class(type(owner), name) is not None

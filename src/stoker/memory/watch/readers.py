@@ -22,6 +22,7 @@ class _Reader(NamedTuple):
     name: str
     argument: str
     number: int
+    looks_beside: bool = False  # for files of other names in the same folder
 
 
 _READERS = (
@@ -30,16 +31,16 @@ _READERS = (
     _Reader("torchcodec.decoders._decoder_utils", "create_decoder", "source", 0),
     _Reader("av", "open", "file", 0),
     _Reader("cv2", "imread", "filename", 0),
-    _Reader("rasterio", "open", "fp", 0),
+    _Reader("rasterio", "open", "fp", 0, looks_beside=True),
 )
 _wrapped: set[_Reader] = set()
-_notes: list[Note] = []  # the latest counts
+_notes: list[tuple[Note, Note]] = []  # the latest counts
 
 
-def tell_of_readers(note: Note) -> None:
-    """Have `note` called with each path that such a library is about to open. To be called again
-    when further libraries may have been imported."""
-    _notes[:] = [note]
+def tell_of_readers(note: Note, note_folder: Note) -> None:
+    """Have `note` called with each path that such a library opens, and `note_folder` where it looks for
+    more beside it. To be called again when further libraries may have been imported."""
+    _notes[:] = [(note, note_folder)]
     for reader in _READERS:
         if reader not in _wrapped and reader.module in sys.modules:
             _wrapped.add(reader)
@@ -60,8 +61,15 @@ def _wrap(reader: _Reader) -> None:
         given = named.get(reader.argument)
         if given is None and len(arguments) > reader.number:
             given = arguments[reader.number]
-        if isinstance(given, (str, bytes, os.PathLike)):
-            _notes[0](given)
-        return original(*arguments, **named)
+        is_path = isinstance(given, (str, bytes, os.PathLike))
+        note, note_folder = _notes[0]
+        if is_path:
+            note(given)
+        opened = original(*arguments, **named)
+        if is_path and reader.looks_beside:
+            note_folder(given)
+            for each in getattr(opened, "files", ()):
+                note(each)
+        return opened
 
     setattr(owner, name, read)

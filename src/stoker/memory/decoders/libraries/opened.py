@@ -24,7 +24,7 @@ from stoker.memory.decoders.arguments import NotPlain, described
 from stoker.memory.decoders.values import pack, payload_of, unpack, value_of
 from stoker.memory.decoders.work import Work, is_plain_file
 from stoker.memory.store import NotStorable, is_alone
-from stoker.memory.watch import Identity, identities
+from stoker.memory.watch import Identity, identities, identity_of, is_settled
 
 # Whose datasets read the files that they name, and no others.
 _DRIVERS = {"GTiff", "COG", "PNG", "JPEG", "JP2OpenJPEG"}
@@ -110,10 +110,11 @@ def note(
     if type(source) is bytes:
         _openings[opened] = _Opening(source, (), told)
         return
-    path = _path_of(source)
-    files = path and identities((path,), began_ns)
-    if not path or not files:
+    path, descriptor = _path_of(source)
+    file = identity_of(path, descriptor) if path else None
+    if file is None or not is_settled(file, began_ns):
         return  # elsewhere, or changed just now
+    files: tuple[Identity, ...] = (file,)
     if opener.kind == _RASTERIO:
         # Positional options are rarely given; the shared handle may be of what lay there before.
         if opened.driver not in _DRIVERS or len(arguments) > 2 or options.get("sharing"):
@@ -126,14 +127,15 @@ def note(
     _openings[opened] = _Opening(b"", files, told)
 
 
-def _path_of(source: Any) -> str:
-    """Return the absolute path, without its file's links, of what an object was opened by; empty if
-    that is no path, and no file that was opened by one."""
+def _path_of(source: Any) -> tuple[str, int | None]:
+    """Return the absolute path, without its file's links, of what an object was opened by, and the
+    descriptor if that was an open file; empty if it is no path, and no file that was opened by one."""
+    descriptor = None
     if is_plain_file(source):
-        source = source.name
+        source, descriptor = source.name, source.fileno()
     elif not isinstance(source, (str, os.PathLike)):
-        return ""
-    return os.path.abspath(os.fsdecode(source))  # noqa: PTH100
+        return "", None
+    return os.path.abspath(os.fsdecode(source)), descriptor  # noqa: PTH100
 
 
 def _gdal_options() -> object:

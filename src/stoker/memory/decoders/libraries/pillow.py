@@ -107,6 +107,7 @@ def _told_of(image: Any) -> object:
         image.decodermaxblock,
         settings["LOAD_TRUNCATED_IMAGES"],
         image.fp.tell(),
+        _closes(image),
         vars(image).get("_PngImageFile__prepare_idat"),
     )
 

@@ -27,7 +27,7 @@ from stoker.wire.arena import Arena
 
 NUM_SEATS = 64  # of workers that write at once; one without a seat only reads
 MAX_SEGMENTS = 2048  # of earlier runs; older ones are not read
-_NUM_SLOTS = 1 << 20
+_NUM_SLOTS = 1 << 21
 _ALIGN_NBYTES = 64
 _LOOK_EVERY_NBYTES = 64 << 20  # written, between two looks at what other runs have written
 _NAME = struct.Struct("<32s")
@@ -199,7 +199,7 @@ class Disk:
 
     def put(self, seat: int, key: bytes, parts: list[memoryview], made_us: int) -> bool:
         """Append a value, and tell the index and the file of slots. Returns False if that fails."""
-        if seat not in self._files and not self._open(seat):
+        if not self._index.has_room(key) or (seat not in self._files and not self._open(seat)):
             return False
         if not all(map(descriptors.is_still, self._files[seat], self._told[seat])):
             # Another file may have got the number since: nothing is written to that, nor closed.
