@@ -819,8 +819,8 @@ FIGURES = {
             cases=(
                 remembered("volumes", 100, 96),
                 remembered("volumes-monai", 100, 32),
-                remembered("scans", 20, 128),
-                remembered("tiles", 5, 512),
+                remembered("scans", 20, 512),
+                remembered("tiles", 5, 1_024),
             ),
         ),
         Figure(
@@ -834,7 +834,7 @@ FIGURES = {
             cases=(
                 remembered_cold("images-val", 6_144),
                 remembered_cold("mel-clean", 2_048),
-                remembered_cold("scans", 128),
+                remembered_cold("scans", 256),
             ),
         ),
         Figure(

@@ -83,8 +83,8 @@ def gpus() -> list[str]:
     """Names of this machine's GPUs, as their driver's tool gives them."""
     ask = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     try:
-        return subprocess.run(ask, capture_output=True, text=True, check=False).stdout.splitlines()
-    except FileNotFoundError:
+        return subprocess.run(ask, capture_output=True, text=True, check=True).stdout.splitlines()
+    except (OSError, subprocess.CalledProcessError):  # no such tool; no driver, or no GPU
         return []
 
 

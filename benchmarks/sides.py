@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-TOKEN_NAME = "BENCH_SIDE"
+TOKEN_NAME = "JOB_BENCH_SIDE"  # as variables of jobs are: another one in each run
 SIDE_LIMIT_S = 300.0  # the slowest side takes half a minute
 LEAVE_LIMIT_S = 5.0  # for what a side left running
 # A scan costs 2 to 5 ms of a core for four processes of 0.5 GB; batches live for longer than this.

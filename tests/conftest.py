@@ -4,9 +4,7 @@ Processes, Python threads, file descriptors and /dev/shm entries. Mappings of sl
 purpose; that the pool does not grow is tests/equality/test_leaks.py's business.
 """
 
-import atexit
 import gc
-import multiprocessing
 import os
 import re
 import select
@@ -187,12 +185,6 @@ def settle(before: frozenset[int], timeout_s: float = GRACE_S) -> None:
     wait_until_gone(descendants() - before, timeout_s)
     while others_zombies(before) and time.monotonic() < end_s:
         time.sleep(0.02)  # nobody is told when another process reaps its child
-    # torch does not wait for workers that it terminates, and up to 2.12 keeps persistent ones until the
-    # process ends, where memory is pinned (dataloader.py).
-    torchs = sys.modules.get("torch.utils.data.dataloader")
-    kept = getattr(torchs, "_MultiProcessingDataLoaderIter", None)
-    atexit.unregister(getattr(kept, "_clean_up_worker", None))
-    multiprocessing.active_children()
     gc.collect()  # what a thread or process held until it ended
     local, forks = (
         sys.modules.get(f"stoker.{m}") for m in ("local.template", "loaders.driver.forks")

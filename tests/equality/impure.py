@@ -1142,6 +1142,19 @@ class LooksWhetherThere(Base):
         return numbers(i, work(len(text)) + sum(map(ord, text)))
 
 
+class AsksAboutNone(Base):
+    """Of what is no path, and goes on all the same."""
+
+    becomes = "cannot be asked again"
+
+    def __getitem__(self, i):
+        try:
+            there = os.path.exists(None)
+        except TypeError:
+            there = False
+        return numbers(i, work(i) + there)
+
+
 class OfTwo(Base):
     """Its index is a tuple, as samplers of several sizes give them."""
 

@@ -1,9 +1,19 @@
-"""Datasets and batch types for loaders with pin_memory=True."""
+"""Datasets and batch types for loaders with pin_memory=True, and what torch leaves behind of these."""
 
+import atexit
+import multiprocessing
 from typing import Any
 
 import torch
 from torch.utils.data import Dataset
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+
+def end_torchs_workers() -> None:
+    """torch does not wait for workers that it terminates, and up to 2.12 keeps persistent ones until the
+    process ends, where memory is pinned (dataloader.py)."""
+    atexit.unregister(getattr(_MultiProcessingDataLoaderIter, "_clean_up_worker", None))
+    multiprocessing.active_children()  # which reaps those that have ended
 
 
 class Samples(Dataset):

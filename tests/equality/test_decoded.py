@@ -123,6 +123,7 @@ def test_samples_that_are_made_several_at_once_remember_decoded_files(files):
     make = loader_of(decoding.Several, folder, decoding.opened, batch_size=4, shuffle=True)
     both(make, epochs, settings=ON)
     assert num_served(decoding.PICTURES) > decoding.NUM
+    assert remembering.place_of(decoding.Several)[0] == "makes several samples at once"
 
 
 @pytest.mark.parametrize("kind", [decoding.DrawsFirst, decoding.Stream])

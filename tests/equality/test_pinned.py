@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from tests.equality.pinnable import Fails, Own, Samples, Unpinnable
+from tests.equality.pinnable import Fails, Own, Samples, Unpinnable, end_torchs_workers
 from tests.equality.sides import both
 
 
@@ -18,6 +18,8 @@ def an_accelerator(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 0)
     monkeypatch.setattr(torch.accelerator, "set_device_index", lambda index: None)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor)
+    yield
+    end_torchs_workers()
 
 
 @pytest.mark.parametrize("persistent", [False, True])

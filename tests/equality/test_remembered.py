@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, RandomSampler, Subset
 
 from stoker.config import Settings
-from stoker.memory.store import shelves
+from stoker.memory.store import shelves, told_of
 from tests.equality import impure, impure_helpers
 from tests.equality.remembering import (
     AUDIT,
@@ -227,6 +227,16 @@ def test_an_index_may_be_numpys_or_a_tuple(around, sampler, folder):
     why, counts = place_of(impure.OfTwo)
     assert why == ""
     assert counts.num_hits > impure.NUM
+
+
+def test_numpys_indices_are_not_tuples():
+    told = [
+        told_of(index)
+        for index in (3, np.int64(3), np.int32(3), ("int64", 3), (3,), True, "3", 3.0)
+    ]
+    assert len(set(map(repr, told))) == len(told)
+    assert told_of(np.timedelta64(3, "D")) is None
+    assert told_of((1, [2])) is None
 
 
 def test_an_index_that_cannot_be_told_is_named(folder):

@@ -6,7 +6,6 @@ Another run is another shelf on the same folder; test_another_process is a real 
 import errno
 import os
 import random
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -196,9 +195,7 @@ def other_processor(folder, tmp_path, monkeypatch):
 
 def other_codec(folder, tmp_path, monkeypatch):
     """As after an upgrade of FFmpeg by the system: no package of Python's is another."""
-    monkeypatch.setattr(lasting, "_status_of", lambda path: (path, 1, 2))
-    monkeypatch.setattr(lasting, "_CODEC", re.compile("libc[.-]"))
-    lasting._codecs.cache_clear()
+    monkeypatch.setattr(lasting, "_file_of", lambda path: (path, 1, 2))
 
 
 def other_environment(folder, tmp_path, monkeypatch):
@@ -221,7 +218,6 @@ def test_what_depends_on_something_else_is_not_found(change, folder, tmp_path, m
     both(loader_of(impure.Pure, folder), epochs, settings=settings)
     assert place_of(impure.Pure)[1].is_proven == 0
     lasting.foundations.cache_clear()
-    lasting._codecs.cache_clear()
 
 
 def test_what_the_user_answered_for_is_learnt_anew_where_he_does_not(folder, tmp_path):

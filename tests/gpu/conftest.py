@@ -1,11 +1,14 @@
 """Everything here needs a CUDA device; without one it is skipped, and says so."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
+
+from tests.equality.pinnable import end_torchs_workers
 
 HERE = Path(__file__).parent
 
@@ -28,3 +31,9 @@ def what_cuda_opens_once_is_no_tests() -> None:
         group.allreduce([torch.ones(1, device="cuda")]).wait()
         torch.cuda.synchronize()
         group.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def torchs_workers_end_with_their_test() -> Iterator[None]:
+    yield
+    end_torchs_workers()

@@ -533,13 +533,14 @@ def _wish(loader: "DataLoader[Any]", place: str) -> "Wish | None":
     disk = settings.cache_disk
     trusted = frozenset(name.strip() for name in (settings.cache_trust or "").split(","))
     wanted = disk and DiskWish(Path(disk.path), disk.nbytes, settings.cache_keep)
+    asked = settings.cache_memory and _cache_nbytes()
     return Wish(
         _cache_nbytes,
         told.digest(),
         settings.cache == "audit",
         wanted,
         trusted,
-        settings.cache_memory,
+        asked,
     )
 
 

@@ -135,12 +135,14 @@ def fleet() -> "Fleet | None":
 def remembered() -> "Remembered | None":
     """Return what is remembered, here and on other machines."""
     from stoker.memory import report
+    from stoker.reports.ranks import local_world_size
 
+    num_sharing = local_world_size(os.environ)
     if _fleet is None:
-        return report.remembered()
+        return report.remembered(num_sharing=num_sharing)
     away = _fleet.remembered()
     _spread_differences(_fleet, away)
-    return report.remembered(away)
+    return report.remembered(away, num_sharing)
 
 
 def _spread_differences(fleet: "Fleet", away: "list[Told]") -> None:

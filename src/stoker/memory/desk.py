@@ -3,6 +3,7 @@
 Owner: the worker's main thread.
 """
 
+import hashlib
 import operator
 import os
 import statistics
@@ -13,7 +14,7 @@ from typing import Any
 from stoker.memory import phases
 from stoker.memory.phases import Counts, Phase
 from stoker.memory.store import Kept, Key, Rows, Seat, ShelfAccess, Stores
-from stoker.memory.watch import Opened, global_look, tell_of_readers
+from stoker.memory.watch import Asked, Opened, global_look, tell_of_readers
 
 DECODER = "decoder "  # before the name of a place that is a function, and no dataset
 _COUNT_EVERY = 16  # hits: to note each for all workers to see would cost a tenth of it
@@ -33,7 +34,7 @@ class Desk:
         self.stores = Stores(access)
         self.loader, self.audit, self.trusted = access.loader, access.audit, access.trusted
         self.is_only_worker = is_only_worker
-        self.opened = Opened()
+        self.opened, self.asked = Opened(), Asked()
         self.look = global_look()
         self.copies = True
         self.rows: Rows | None = None
@@ -50,13 +51,19 @@ class Desk:
         if num == self._num_modules:
             return False
         self._num_modules = num
-        tell_of_readers(self.opened.note, self.opened.note_folder)
+        tell_of_readers(self.opened.note, self.asked)
         return True
 
     def close(self) -> None:
         """Count what is not counted yet."""
         for tally in self.tallies:
             tally.close()
+
+
+def is_dropped(state: bytes, dropped: bytes) -> bool:
+    """Whether a state of 16 bytes is one of them."""
+    size = len(state)
+    return any(state == dropped[at : at + size] for at in range(0, len(dropped), size))
 
 
 class Tally:
@@ -84,7 +91,8 @@ class Tally:
         """Return what all workers know of the place, and why it is left alone if it is."""
         counts, why = self._shelf.counts_of(self.key)
         if self._row is None:
-            why = why or "no seat at the shelf is free"
+            has_seat = self._desk.seat.number is not None
+            why = why or ("too many datasets are remembered" if has_seat else "no seat is free")
         return counts, why
 
     def drop(self, state: bytes) -> None:
@@ -92,12 +100,9 @@ class Tally:
         self._shelf.drop(state)
 
     @property
-    def num_dropped(self) -> int:
-        """A number that changes when somebody says so."""
-        return self._shelf.num_dropped
-
-    def is_dropped(self, state: bytes) -> bool:
-        return state in self._shelf.dropped()
+    def dropped(self) -> bytes:
+        """What all loaders have said so of: another text when one more is."""
+        return self._shelf.dropped
 
     def say_why(self, why: str) -> None:
         """Say why the place is left alone; the first reason stays."""
@@ -214,3 +219,29 @@ class Tally:
     def is_to_weigh(self) -> bool:
         """Whether so many more were made that their gain is to be judged anew."""
         return self.counts.num_made % phases.NUM_TO_WEIGH == 0
+
+
+def tally_of(desk: Desk, dataset: Any, where: str) -> Tally:
+    """Return the tally of a dataset. where: inside torch's wrappers, from the loader's dataset on."""
+    kind = type(dataset)
+    name = f"{kind.__module__}.{kind.__qualname__}{where}"
+    key = hashlib.blake2b(desk.loader + name.encode(), digest_size=16).digest()
+    tally = Tally(desk, key, _name_of(dataset))
+    tally.put(num_samples=_length_of(dataset))
+    return tally
+
+
+def _name_of(dataset: Any) -> str:
+    """Return file, line and class of the code that makes a sample."""
+    kind = type(dataset)
+    code = getattr(getattr(kind, "__getitem__", None), "__code__", None)
+    if code is None:
+        return f"{kind.__module__}.{kind.__qualname__}"
+    return f"{code.co_filename}:{code.co_firstlineno} {kind.__qualname__}"
+
+
+def _length_of(dataset: Any) -> int:
+    try:
+        return len(dataset)
+    except Exception:  # not every dataset has one
+        return 0

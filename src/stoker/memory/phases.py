@@ -11,6 +11,7 @@ Pure: standard library only.
 from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
+from zlib import crc32
 
 NUM_TIME = 8
 NUM_LEARN = 16
@@ -22,7 +23,6 @@ MIN_GAIN = 3.0  # times that a value must be cheaper to read than to make
 # What a hit costs beside its bytes, and what reading those costs. Measured: benchmarks/remembered.py
 HIT_S, READ_NBYTES_PER_S = 20e-6, 6e9
 MIN_TO_DISPLACE = 2.0  # times that a value must cost more for each byte
-_ODD, _64_BITS = 0x9E3779B97F4A7C15, (1 << 64) - 1  # mixes them: Knuth, TAOCP 3, 6.4
 NUM_TO_WEIGH = 16  # values made before the gain is judged
 # Of a worker's time may be spent on writing: before anything has proved worth it, and then. A page
 # that is touched for the first time costs as much as 6 us of computing for each KB of a sample.
@@ -229,8 +229,7 @@ def must_check(num_hits: int, key: bytes) -> bool:
     """Whether the hit after `num_hits`, of a value under this key, is to be made again and compared:
     by chance, so that each value's turn comes, in whatever order a sampler asks for them."""
     every = FIRST_EVERY if num_hits < NUM_FIRST else LATER_EVERY
-    mixed = (int.from_bytes(key[:8], "little") + num_hits * _ODD) * _ODD & _64_BITS
-    return (mixed >> 32) % every == 0
+    return crc32(key, num_hits) % every == 0
 
 
 class Wanted(NamedTuple):

@@ -9,7 +9,6 @@ Owner: the worker's main thread.
 
 import functools
 import hashlib
-import numbers
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +17,7 @@ from stoker.clock import now_s, thread_cpu_s, wall_ns
 from stoker.fingerprint.fingerprint import Apart, Unwatchable
 from stoker.memory import phases
 from stoker.memory.cut import AnotherCallee, NotCuttable, Reached, Split, split_of
-from stoker.memory.desk import Desk, Tally
+from stoker.memory.desk import Desk, is_dropped, tally_of
 from stoker.memory.phases import Depth, Phase
 from stoker.memory.prefix import Prefix, with_generators
 from stoker.memory.store import (
@@ -30,6 +29,7 @@ from stoker.memory.store import (
     encode,
     is_alone,
     key_of,
+    told_of,
 )
 from stoker.memory.watch import (
     Finding,
@@ -38,7 +38,6 @@ from stoker.memory.watch import (
     Look,
     State,
     are_same,
-    asked_identities,
     identities,
     is_traced,
     state_of,
@@ -58,11 +57,7 @@ class Place:
     def __init__(self, desk: Desk, dataset: Any, where: str) -> None:
         """where: inside torch's wrappers, from the loader's dataset on."""
         self._desk, self._dataset = desk, dataset
-        kind = type(dataset)
-        name = f"{kind.__module__}.{kind.__qualname__}{where}"
-        key = hashlib.blake2b(desk.loader + name.encode(), digest_size=16).digest()
-        self._tally = Tally(desk, key, _name_of(dataset))
-        self._tally.put(num_samples=_length_of(dataset))
+        self._tally = tally_of(desk, dataset, where)
         self._split = functools.cache(functools.partial(_split_of, dataset))
         self._prefix: Prefix | None = None
         self._depth: Depth | None = None
@@ -72,7 +67,8 @@ class Place:
         self._watched_s = 0.0
         self._compared_draw = -1  # first draw that was known when fingerprints were last compared
         self._num_proven = 0  # by all workers
-        self._num_dropped = 0  # states, when this one was last looked for among them
+        self._num_unknown = 0  # samples that asked what nobody can ask again
+        self._dropped = b""  # states of which a value differed, among which this one is not
         self._phase = Phase.OFF
         self._make_alone: Callable[[Any, Any], Any] = operator.getitem
         self._is_of_session = False
@@ -122,7 +118,7 @@ class Place:
             split = None if depth.is_whole else self._split()
             look, lasts = self._desk.look, self._desk.stores.lasts
             self._prefix = Prefix(self._dataset, depth, split, look, phases.look_s(counts), lasts)
-            self._num_dropped = 0
+            self._dropped = b""
             self._depth = depth
         self._phase = phase
         self._tally.begin_phase(phase)
@@ -137,8 +133,8 @@ class Place:
     def _is_dropped(self) -> bool:
         """Whether a value of this state differed, be it in another loader."""
         assert self._prefix is not None
-        self._num_dropped = self._tally.num_dropped
-        if self._tally.is_dropped(self._prefix.state.now):
+        self._dropped = self._tally.dropped
+        if is_dropped(self._prefix.state.now, self._dropped):
             self._leave("a sample of the same dataset differed when it was made again")
         return self._phase is Phase.OFF
 
@@ -154,7 +150,7 @@ class Place:
         """Raises Unwatchable."""
         assert self._prefix is not None
         self._prefix.restate()
-        self._num_dropped = 0  # the state may be one of those
+        self._dropped = b""  # the state may be one of those
         if self._prefix.num_moves > MAX_MOVES:
             self._leave("what its samples depend on changes while they are made")
 
@@ -201,7 +197,7 @@ class Place:
         if not prefix.is_met:
             return self._meet
         self._tally.num_calls += 1
-        if self._tally.num_dropped != self._num_dropped and self._is_dropped():
+        if self._tally.dropped != self._dropped and self._is_dropped():
             return self._plain
         key = key_of(prefix.state.now, self._lasting(), told_of(index))
         kept = self._desk.stores.find(key)
@@ -259,7 +255,7 @@ class Place:
         before, began_ns, began_s = prefix.look(), wall_ns(), now_s()
         opened.begin(counts_bytes=self._tally.counts.num_misses % _COUNT_BYTES_EVERY == 0)
         try:
-            reached = opened.status_of(prefix.run, index)
+            reached = self._desk.asked.run(prefix.run, index)
         finally:
             paths, trace = opened.end()
         made_s = now_s() - began_s
@@ -370,10 +366,12 @@ class Place:
         stores = self._desk.stores
         before_s = thread_cpu_s() + stores.wrote_s
         told = identities(paths, began_ns)
-        asked = [path for path in self._desk.opened.asked if path not in paths]
-        there = asked_identities(asked, began_ns)
+        there = self._desk.asked.identities(paths, began_ns)
         if told is None or there is None:
             self._tally.count(num_misses=1)
+            self._num_unknown += self._desk.asked.is_unknown
+            if self._num_unknown >= phases.NUM_TO_WEIGH and not self._tally.counts.num_made:
+                self._leave("asks for what lies at a path in a way that cannot be asked again")
         else:
             told += there
             parts = self._encoded(told, reached)
@@ -414,19 +412,6 @@ class Place:
             self._refresh()
 
 
-def told_of(index: Any) -> Any:
-    """Return what tells an index from all others, in what `repr` tells apart; None if it is not plain."""
-    kind = type(index)
-    if kind is int or kind is str:
-        return index
-    if kind is tuple:
-        parts = [told_of(each) for each in index]
-        return None if None in parts else tuple(parts)
-    if kind.__module__ == "numpy" and isinstance(index, numbers.Integral):
-        return kind.__name__, int(index)
-    return (kind.__name__, index) if kind is bool or kind is float else None
-
-
 def _is_of(memory: memoryview, told: Sequence[Identity]) -> bool:
     """Whether a value is of these very files."""
     held = next(Value(memory).items(False))
@@ -439,19 +424,3 @@ def _split_of(dataset: Any) -> Split | str:
         return split_of(type(dataset).__getitem__)
     except NotCuttable as error:
         return str(error)
-
-
-def _name_of(dataset: Any) -> str:
-    """Return file, line and class of the code that makes a sample."""
-    kind = type(dataset)
-    code = getattr(kind.__getitem__, "__code__", None)
-    if code is None:
-        return f"{kind.__module__}.{kind.__qualname__}"
-    return f"{code.co_filename}:{code.co_firstlineno} {kind.__qualname__}"
-
-
-def _length_of(dataset: Any) -> int:
-    try:
-        return len(dataset)
-    except Exception:  # not every dataset has one
-        return 0

@@ -27,8 +27,9 @@ class Told(Protocol):
     def is_there(self) -> bool: ...
 
 
-def remembered(away: Iterable[Told] = ()) -> Remembered | None:
-    """Return what this process's shelf holds, and those of other machines; None if there is none."""
+def remembered(away: Iterable[Told] = (), num_sharing: int = 1) -> Remembered | None:
+    """Return what this process's shelf holds, and those of other machines; None if there is none.
+    num_sharing: see Remembered."""
     shelved = own_shelf()
     found = {} if shelved is None else shelved.places()
     away_nbytes = 0
@@ -43,7 +44,12 @@ def remembered(away: Iterable[Told] = ()) -> Remembered | None:
     if shelved is None:
         return Remembered(0, 0, away_nbytes, places)
     return Remembered(
-        shelved.budget_nbytes, shelved.used_nbytes(), away_nbytes, places, _disk(shelved)
+        shelved.budget_nbytes,
+        shelved.used_nbytes(),
+        away_nbytes,
+        places,
+        _disk(shelved),
+        num_sharing,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from torch.utils.data import ConcatDataset, Subset, default_collate, default_convert
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from stoker.memory.desk import Desk
+from stoker.memory.desk import Desk, tally_of
 from stoker.memory.place import Place
 from stoker.memory.store import Rows, ShelfAccess
 
@@ -90,10 +90,10 @@ class Memory:
             parts = dataset.datasets
             inner = [self._around(each, f"{where}.datasets[{k}]") for k, each in enumerate(parts)]
             return like(dataset, datasets=inner)
-        function = getattr(type(dataset), "__getitem__", None)
-        if getattr(dataset, "__getitems__", None) is not None and self._decoding is not None:
-            return Several(self._decoding, dataset)
-        if function is None or getattr(dataset, "__getitems__", None) is not None:
+        if getattr(dataset, "__getitems__", None) is not None:
+            tally_of(self._desk, dataset, where).say_why("makes several samples at once")
+            return dataset if self._decoding is None else Several(self._decoding, dataset)
+        if getattr(type(dataset), "__getitem__", None) is None:
             return dataset
         return Remembering(Place(self._desk, dataset, where))
 

@@ -141,13 +141,14 @@ class RememberedOnDisk:
 @dataclass(frozen=True, slots=True)
 class Remembered:
     """What was remembered of all datasets, and in how much memory; disk: None if none was asked for;
-    away_nbytes: on other machines."""
+    away_nbytes: on other machines; num_sharing: ranks of this machine, each of which has as much."""
 
     budget_nbytes: int
     used_nbytes: int
     away_nbytes: int
     places: list[RememberedPlace]
     disk: RememberedOnDisk | None = None
+    num_sharing: int = 1
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -162,6 +163,7 @@ class Remembered:
             told["away_nbytes"],
             places,
             None if disk is None else RememberedOnDisk(**disk),
+            told["num_sharing"],
         )
 
 

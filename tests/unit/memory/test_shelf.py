@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+from stoker.memory.desk import is_dropped
 from stoker.memory.phases import EMPTY, packed
 from stoker.memory.store import Seat, encode, make_shelf
 from stoker.memory.store.index import SLOT_NBYTES, Entry, Index
@@ -59,13 +60,16 @@ def test_a_key_for_which_the_index_has_no_room_takes_none_of_the_shelf(shelf):
 
 
 def test_states_that_are_dropped_are_known_to_all(shelf):
-    states = {bytes([number] * 16) for number in range(200)}
-    before = shelf.num_dropped
+    states = [bytes([number] * 16) for number in range(1, 120)]
+    before = shelf.dropped
     for state in states:
         in_a_child(lambda state=state: shelf.drop(state))
-    assert shelf.num_dropped != before
-    assert len(shelf.dropped()) == 128
-    assert shelf.dropped() < states
+    assert shelf.dropped != before
+    assert all(is_dropped(state, shelf.dropped) for state in states)
+    assert not is_dropped(b"2" * 8 + b"3" * 8, shelf.dropped)
+    for number in range(250):
+        shelf.drop(bytes([7, number] * 8))  # more than there is room for
+    assert is_dropped(bytes([7, 249] * 8), shelf.dropped)
 
 
 def test_a_writer_that_is_killed_leaves_nothing_half(shelf, monkeypatch):

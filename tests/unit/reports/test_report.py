@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from dataclasses import replace
 
 import pytest
@@ -149,6 +150,15 @@ PLACE = RememberedPlace(
     num_hits=1500, num_misses=1200, num_stored=500, num_checked=100, num_differed=0,
     stored_nbytes=1 << 30, saved_s=12.4,
 )  # fmt: skip
+
+
+def test_what_would_hold_all_is_for_all_ranks_of_a_machine():
+    full = remembered(replace(PLACE, num_samples=9_000), used_nbytes=8 << 30)
+    one, four = (
+        summary(report(loader(0), remembered=replace(full, num_sharing=num))) for num in (1, 4)
+    )
+    asked = [int(re.search(r"--cache-memory (\d+)G", text)[1]) for text in (one, four)]
+    assert asked[1] > 3 * asked[0]
 
 
 def remembered(*places, budget_nbytes=8 << 30, used_nbytes=1 << 30, away_nbytes=0):

@@ -379,7 +379,7 @@ def remembered(kind, early, monkeypatch, wrapped=lambda whole: whole):
 @pytest.mark.parametrize("kind", REMEMBERED)
 def test_remembered_samples_are_made_in_their_rows(kind, early, monkeypatch):
     _, ours, plain = remembered(kind, early, monkeypatch)
-    monkeypatch.setattr(phases, "must_check", lambda num_hits: False)
+    monkeypatch.setattr(phases, "must_check", lambda *_: False)
     early.num_moved, early._num_left_to_skip = 0, 0
     for indices in ([1, 2, 3, 4, 0], [5, 6, 7, 5, 5], [9], [12, 13, 14, 15, 16]):
         assert outcome(ours, indices) == outcome(plain, indices)
@@ -389,7 +389,7 @@ def test_remembered_samples_are_made_in_their_rows(kind, early, monkeypatch):
 
 
 def test_remembered_samples_of_a_subset_are_made_in_their_rows_too(early, monkeypatch):
-    monkeypatch.setattr(phases, "must_check", lambda num_hits: False)
+    monkeypatch.setattr(phases, "must_check", lambda *_: False)
     _, ours, plain = remembered("tuple", early, monkeypatch, lambda whole: Subset(whole, range(20)))
     early.num_moved, early._num_left_to_skip = 0, 0
     for indices in ([1, 2, 3, 4, 0], [5, 6, 7, 5, 5]):

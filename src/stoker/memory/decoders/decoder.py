@@ -18,7 +18,7 @@ from typing import Any
 from stoker.clock import now_s, thread_cpu_s, wall_ns
 from stoker.memory import phases
 from stoker.memory.decoders.work import Work
-from stoker.memory.desk import DECODER, Desk, Tally
+from stoker.memory.desk import DECODER, Desk, Tally, is_dropped
 from stoker.memory.phases import Phase
 from stoker.memory.store import Kept, Key, NotStorable, Value, are_equal, encode, key_of
 from stoker.memory.watch import Evidence, Identity, codecs, foundations, is_settled
@@ -37,7 +37,7 @@ class Decoder:
         key = hashlib.blake2b(desk.loader + told, digest_size=16).digest()
         self._tally = Tally(desk, key, DECODER + name)
         self._state = hashlib.blake2b(told, digest_size=16).digest()  # of all loaders
-        self._num_dropped = 0  # states, when this one was last looked for among them
+        self._dropped = b""  # states of which a value differed, among which this one is not
         self._watched_s = 0.0
         self._num_odd = 0
         self._num_proven = 0  # by all workers
@@ -109,9 +109,9 @@ class Decoder:
         self._tally.num_calls += 1
         if self._tally.num_calls % _REFRESH_EVERY == 0:
             self._refresh()
-        if self._tally.num_dropped != self._num_dropped:
-            self._num_dropped = self._tally.num_dropped
-            if self._tally.is_dropped(self._state):
+        if self._tally.dropped != self._dropped:
+            self._dropped = self._tally.dropped
+            if is_dropped(self._state, self._dropped):
                 self._leave("one of its values differed when it was made again")
         if self._phase is Phase.TIMING:
             return self._time

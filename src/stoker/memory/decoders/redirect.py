@@ -46,6 +46,7 @@ def _redirect_code(function: types.FunctionType, hook: Hook) -> Undo:
         called: Any = "hook"  # a constant, which is replaced: a global would show in the library
         return called(arguments, named)
 
+    told = {"__wrapped__": original, "__signature__": inspect.signature(original)}  # for inspect
     code = passed_over(redirected).__code__
     constants = tuple(hooked if each == "hook" else each for each in code.co_consts)
     function.__code__ = code.replace(
@@ -53,12 +54,14 @@ def _redirect_code(function: types.FunctionType, hook: Hook) -> Undo:
         co_name=function.__code__.co_name,
         co_qualname=function.__code__.co_qualname,
     )
-    for name, value in (("__wrapped__", original), ("__signature__", inspect.signature(original))):
-        setattr(function, name, value)  # for inspect
+    before = {name: vars(function)[name] for name in told if name in vars(function)}
+    vars(function).update(told)
 
     def undo() -> None:
         function.__code__ = original.__code__
-        del function.__wrapped__, function.__signature__  # type: ignore[attr-defined]
+        for name in told:
+            vars(function).pop(name, None)
+        vars(function).update(before)
 
     return undo
 

@@ -32,9 +32,9 @@ _libc = ctypes.CDLL(None)
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; before that it is refused, and pages come one by one
 _TAIL = struct.Struct("<q")
 _HAVE_ROWS_AT = (NUM_SEATS + 1) * _TAIL.size
-_NUM_DROPPED_AT, _DROPPED_AT, _MAX_DROPPED = 1024, 1032, 128
+_DROPPED_AT, _NUM_DROPPED, _PROBES = 1024, 128, 4  # a table by hash
 _ROWS_AT = _PAGE_NBYTES
-assert _DROPPED_AT + _MAX_DROPPED * KEY_NBYTES <= _ROWS_AT
+assert _DROPPED_AT + _NUM_DROPPED * KEY_NBYTES <= _ROWS_AT
 _INDEX_AT = -(-(_ROWS_AT + NUM_SEATS * MAX_PLACES * ROW_NBYTES) // _PAGE_NBYTES) * _PAGE_NBYTES
 _SEATS_AT = _INDEX_AT + _NUM_SLOTS * SLOT_NBYTES
 
@@ -54,7 +54,7 @@ class Shelf:
         numbers = self._arena.view(0, (NUM_SEATS + 1) * _TAIL.size).cast("q")
         self._tails, self._removed = numbers[:NUM_SEATS], numbers[NUM_SEATS:]  # bytes
         self._have_rows = self._arena.view(_HAVE_ROWS_AT, NUM_SEATS)  # a byte a seat, its worker's
-        self._num_dropped = self._arena.view(_NUM_DROPPED_AT, 8).cast("q")
+        self._dropped = self._arena.view(_DROPPED_AT, _NUM_DROPPED * KEY_NBYTES)
         self._index = Index(self._arena.view(_INDEX_AT, _NUM_SLOTS * SLOT_NBYTES), _NUM_SLOTS)
         self._taken: set[int] = set()
         self._owner_pid = os.getpid()
@@ -158,23 +158,18 @@ class Shelf:
 
     def drop(self, state: bytes) -> None:
         """Have all loaders leave alone what is kept of a state, 16 bytes, for a value of it differed.
-        Of two workers that say so at once one may be lost: the other's loader says it."""
-        number = self._num_dropped[0]
-        if 0 <= number < _MAX_DROPPED and state not in self.dropped():
-            at = _DROPPED_AT + number * KEY_NBYTES
-            self._arena.view(at, KEY_NBYTES)[:] = state
-        self._num_dropped[0] = number + 1
+        Of two that are said at once, and of more than four that share a place, one may be lost: then
+        the loader that says it leaves it alone, and others find out for themselves."""
+        for probe in range(_PROBES):
+            at = (state[0] + probe) % _NUM_DROPPED * KEY_NBYTES
+            if bytes(self._dropped[at : at + KEY_NBYTES]) in (state, bytes(KEY_NBYTES)):
+                break
+        self._dropped[at : at + KEY_NBYTES] = state
 
     @property
-    def num_dropped(self) -> int:
-        """A number that changes with each `drop`."""
-        return self._num_dropped[0]
-
-    def dropped(self) -> frozenset[bytes]:
-        """Return the states of which a value differed."""
-        num = min(max(self._num_dropped[0], 0), _MAX_DROPPED)
-        told = bytes(self._arena.view(_DROPPED_AT, num * KEY_NBYTES))
-        return frozenset(told[at : at + KEY_NBYTES] for at in range(0, len(told), KEY_NBYTES))
+    def dropped(self) -> bytes:
+        """The states of which a value differed, one after another; 16 zeros where there is none."""
+        return bytes(self._dropped)
 
     def counts_of(self, key: bytes) -> tuple[Counts, str]:
         """Return what all seats know of one place, and why it is left alone if it is."""

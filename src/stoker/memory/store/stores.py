@@ -6,7 +6,7 @@ Owner: the worker's main thread.
 
 import hashlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stoker.clock import now_s
 from stoker.memory.phases import MIN_GAIN, Counts
@@ -31,6 +31,23 @@ def key_of(state: bytes, lasting: bytes, index: object) -> Key:
     told = repr(index).encode()
     now = hashlib.blake2b(state + told, digest_size=16).digest()
     return Key(now, hashlib.blake2b(lasting + told, digest_size=16).digest() if lasting else b"")
+
+
+_INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}  # NumPy's
+
+
+def told_of(index: Any) -> Any:
+    """Return what tells an index from all others, of what `repr` tells apart; None if it is not plain."""
+    kind = type(index)
+    if kind is int or kind is str:
+        return index
+    if kind is tuple:
+        parts = [told_of(each) for each in index]
+        return None if None in parts else ("tuple", parts)
+    if kind is bool or kind is float:
+        return kind.__name__, index
+    is_numpys = kind.__module__ == "numpy" and kind.__name__ in _INTEGERS
+    return (kind.__name__, int(index)) if is_numpys else None
 
 
 class Kept(NamedTuple):

@@ -1,11 +1,11 @@
 """Watches what a sample depends on: generators, files, and whatever else the first ones use."""
 
+from stoker.memory.watch.asked import Asked, are_same
 from stoker.memory.watch.evidence import Evidence, is_traced
 from stoker.memory.watch.files import (
     Identity,
     Opened,
-    are_same,
-    asked_identities,
+    absolute,
     identities,
     identity_of,
     is_settled,
@@ -17,7 +17,7 @@ from stoker.memory.watch.reach import NO_STATE, Reach, State, reach_of, state_of
 from stoker.memory.watch.readers import tell_of_readers
 
 __all__ = [
-    "NO_STATE", "Evidence", "Finding", "Identity", "Lesson", "Look", "Opened", "Reach", "State", "are_same", "asked_identities", "codecs",
+    "NO_STATE", "Asked", "Evidence", "Finding", "Identity", "Lesson", "Look", "Opened", "Reach", "State", "absolute", "are_same", "codecs",
     "foundations",
     "global_look", "identities", "identity_of", "is_settled", "is_traced", "lasting_of", "library_generators", "reach_of",
     "state_of", "tell_of_readers",

@@ -6,6 +6,8 @@ file: a sample takes ten times as long so, and only the first few of a place are
 Promise: a use of time, of the system's randomness, of an object's address, of threads, of a
 generator's seed or state, of a file's status or a folder's list, of output and of a compiled
 library that is not known is found, if Python or a compiled function that it calls directly uses it.
+Of questions whether a file is there and what kind it is of it is told apart that they were asked: asked.py
+hears of each.
 """
 
 import gc
@@ -23,6 +25,7 @@ from typing import Any
 import torch
 from torch.utils.data import get_worker_info
 
+from stoker.memory.watch.files import absolute
 from stoker.memory.watch.lasting import is_of_session
 from stoker.trusted import is_trusted
 
@@ -52,7 +55,7 @@ _METHODS_C = {
     "TextIOWrapper": {"write", "writelines"}, "BufferedWriter": {"write"}, "FileIO": {"write"},
     "Generator": _STATE, "RandomState": _STATE, "Random": _STATE, "SimpleQueue": {"get", "get_nowait"},
 }  # fmt: skip
-# They tell whether and what lies at a path: `Opened.status_of` hears of that.
+# They tell whether and what lies at a path: asked.py hears of that.
 _KIND_OF_PATH = {
     "exists",
     "lexists",
@@ -192,7 +195,7 @@ class Evidence:
             self._say(frame, "asks for a file's status")
             return
         values = (each for each in frame.f_locals.values() if isinstance(each, (str, os.PathLike)))
-        paths = tuple(os.path.abspath(each) for each in values)  # noqa: PTH100
+        paths = tuple(map(absolute, values))
         (self.asked_kind if _asks_what_lies_there(frame) else self.asked).append(paths)
 
     def _say(self, frame: types.FrameType, what: str) -> None:

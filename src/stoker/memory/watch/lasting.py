@@ -1,5 +1,6 @@
 """What values depend on beside their dataset, if another run is to find them: machine and libraries."""
 
+import ctypes
 import functools
 import hashlib
 import os
@@ -8,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -31,7 +33,8 @@ _SESSION_PREFIXES = (
 _CPU = ("model name", "flags", "Features", "CPU part")  # lines of /proc/cpuinfo, of x86 and ARM
 _CODEC = re.compile(
     r"/lib(av\w+|sw\w+|gdal|sndfile|mpg123|FLAC|vorbis\w*|ogg|opus|mp3lame|soxr|turbojpeg|jpeg|png\w*|tiff|webp\w*"
-    r"|openjp2|heif|de265|x26[45]|vpx|dav1d|aom|opencv_\w+|fftw3\w*|mkl\w*|openblas\w*|blas|lapack|z|zstd)[-.][^/]*so"
+    r"|openjp2|heif|de265|x26[45]|vpx|dav1d|aom|opencv_\w+|fftw3\w*|mkl\w*|openblas\w*|blas|lapack|z|zstd"
+    r"|m|hdf5\w*|netcdf|proj|openslide|vips|raw|OpenEXR\w*|Imath\w*)[-.][^/]*so"
 )
 _INSTALLED = (".dist-info", ".egg-info", ".pth")
 
@@ -67,26 +70,36 @@ def foundations() -> bytes:
 
 
 def codecs() -> bytes:
-    """Return 16 bytes that change with the system's or conda's libraries that decode files or compute, as
-    far as this process has loaded them: they are no packages of Python's. Looked for anew when more has
-    been imported: a sample that is watched is not to read what it need not."""
-    return _codecs(len(sys.modules))
-
-
-@functools.lru_cache(maxsize=1)
-def _codecs(_num_modules: int) -> bytes:
-    try:
-        lines = Path("/proc/self/maps").read_text().splitlines()
-    except OSError:
-        lines = []
+    """Return 16 bytes that change with the system's or conda's libraries that decode files or compute, of
+    those that are known by name and that this process has loaded: they are no packages of Python's."""
+    paths = {os.fsdecode(each) for each in _loaded()}
     # Those in wheels are of their packages.
-    lines = [line for line in lines if "-packages/" not in line and _CODEC.search(line)]
-    paths = {line.rpartition(" ")[2] for line in lines}
-    told = sorted(filter(None, map(_status_of, paths)))
+    paths = {each for each in paths if "-packages/" not in each and _CODEC.search(each)}
+    told = sorted(filter(None, map(_file_of, paths)))
     return hashlib.blake2b(repr(told).encode(), digest_size=16).digest()
 
 
-def _status_of(path: str) -> tuple[object, ...]:
+def _loaded() -> list[bytes]:
+    """Return the paths of all shared libraries that are loaded. Reads no file. Source:
+    dl_iterate_phdr(3): the second field of what the callback is given is the name."""
+    found: list[bytes] = []
+
+    def hear(info: Any, _nbytes: int, _data: object) -> int:
+        found.append(info.contents.name or b"")
+        return 0
+
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Loaded), ctypes.c_size_t, ctypes.c_void_p)
+    iterate = getattr(ctypes.CDLL(None), "dl_iterate_phdr", None)
+    if iterate is not None:
+        iterate(kind(hear), None)
+    return found
+
+
+class _Loaded(ctypes.Structure):
+    _fields_ = (("address", ctypes.c_void_p), ("name", ctypes.c_char_p))
+
+
+def _file_of(path: str) -> tuple[object, ...]:
     try:
         status = Path(path).stat()
     except OSError:

@@ -14,7 +14,7 @@ import hashlib
 import os
 import sys
 import types
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -32,10 +32,14 @@ from stoker.memory.cut import (
     of_class,
 )
 from stoker.memory.watch.lasting import codecs, foundations, lasting_of
+from stoker.trusted import is_trusted
 
 _NUM_SEARCHED = 10_000  # objects, for transforms that write their address into the data
 _NUM_SURFACE = 64  # attributes of one object that are looked at before each sample
-_NUM_ITEMS = 8  # of a list, tuple or dict among them, if it has no more
+_NUM_ITEMS, _HOLDING = 8, {list, tuple, dict}  # items of those among them that have no more
+
+
+_Part = tuple[dict[str, Any], list[str] | None]  # what holds attributes, and which ones; None: all
 
 
 class Reach(NamedTuple):
@@ -43,7 +47,7 @@ class Reach(NamedTuple):
     which ones; None: all."""
 
     values: dict[str, object]
-    surface: list[tuple[dict[str, Any], list[str] | None]]
+    surface: list[_Part]
 
     def surface_now(self) -> list[object]:
         """Return the attributes as they are now."""
@@ -53,37 +57,34 @@ class Reach(NamedTuple):
                 found += list(held.values())[:_NUM_SURFACE]
             else:
                 found += [held.get(name) for name in names]
-        for each in tuple(found):
-            items = _items_of(each)
-            if len(items) <= _NUM_ITEMS:
-                found += items
+        held_there: list[Any] = [each for each in found if type(each) in _HOLDING]
+        for each in held_there:
+            if len(each) <= _NUM_ITEMS:
+                found += each.values() if type(each) is dict else each
         return found
-
-
-def _items_of(value: object) -> Collection[object]:
-    if type(value) is list or type(value) is tuple:
-        return value
-    return value.values() if type(value) is dict else ()
 
 
 def reach_of(dataset: Any, levels: Sequence[Level], transforms: list[Any]) -> Reach:
     """Return what the prefix can reach. levels: the functions that are cut, none where it is the
     whole sample; transforms: the first ones of a Compose, which the prefix applies."""
     found: dict[str, object] = {"type": type(dataset), "transforms": transforms}
-    surface: list[tuple[dict[str, Any], list[str] | None]] = []
+    surface: list[_Part] = []
     if not levels:
         found["dataset"] = dataset
         surface.append((getattr(dataset, "__dict__", {}), None))
-        surface += _globals_of(dataset, ["__getitem__"])
+        surface += _globals_of(_methods(dataset, {"__getitem__"}))
     for number, level in enumerate(levels):
+        prefix: Any = level.halves.prefix_code
+        methods: list[types.FunctionType] = []
         values = {"type": type(level.owner), "code": level.halves.prefix_code}
         if level.owner is not UNKNOWN:
             read = _read_of(level)
             values |= {"all": level.owner} if read is None else read
             held = getattr(level.owner, "__dict__", {})
             surface.append((held, None if read is None else _own_names(read, held)))
-            surface += _globals_of(level.owner, list(read or ()))
-        surface.append(_globals_in(level.halves.function, level.halves.prefix_code.__code__))
+            named = set(_names_in(level.halves.prefix_code.__code__)) if read is None else set(read)
+            methods = _methods(level.owner, named)
+        surface += _globals_of([prefix, *methods])
         found |= {f"level {number}: {name}": value for name, value in values.items()}
     found["addresses"] = _addresses(list(found.values()))
     return Reach(found, surface)
@@ -115,18 +116,44 @@ def _addresses(roots: list[Any]) -> list[int]:
     return sorted(found)
 
 
-def _globals_of(owner: Any, names: list[str]) -> list[tuple[dict[str, Any], list[str] | None]]:
-    """Return the globals that methods read, and the methods that they call. names: of the first."""
-    methods = [of_class(type(owner), name) for name in _with_methods(owner, set(names))]
-    return [
-        _globals_in(each, each.__code__) for each in methods if isinstance(each, types.FunctionType)
-    ]
+def _globals_of(functions: Sequence[types.FunctionType]) -> list[_Part]:
+    """Return the globals that functions name, those that the script's own functions among them name,
+    and the attributes of its modules; no more than look at quickly."""
+    found: list[_Part] = []
+    seen: set[types.CodeType] = set()
+    left = list(functions)
+    num_left = _NUM_SURFACE
+    while left and num_left > 0:
+        function = left.pop(0)
+        if function.__code__ in seen:
+            continue
+        seen.add(function.__code__)
+        named = set(_names_in(function.__code__))
+        for held in (function.__globals__, *_modules(function.__globals__, named)):
+            names = sorted(name for name in named if name in held)[:num_left]
+            num_left -= len(names)
+            found.append((held, names))
+            values = (held[name] for name in names)
+            left += [each for each in values if type(each) is types.FunctionType and _is_own(each)]
+    return found
 
 
-def _globals_in(function: Any, code: types.CodeType) -> tuple[dict[str, Any], list[str]]:
-    """Return the globals that a function's code names; there may be none by then."""
-    held = function.__globals__
-    return held, sorted({name for name in _names_in(code) if name in held})[:_NUM_SURFACE]
+def _modules(held: dict[str, Any], named: set[str]) -> Iterator[dict[str, Any]]:
+    """Iterate what the script's own modules hold, of those that are named."""
+    for name in sorted(named):
+        value = held.get(name)
+        if type(value) is types.ModuleType and not is_trusted(value.__name__):
+            yield vars(value)
+
+
+def _is_own(function: types.FunctionType) -> bool:
+    return not is_trusted(function.__module__ or "")
+
+
+def _methods(owner: Any, names: set[str]) -> list[types.FunctionType]:
+    """Return the owner's methods among `names`, and those that they name."""
+    methods = (of_class(type(owner), name) for name in sorted(_with_methods(owner, names)))
+    return [each for each in methods if type(each) is types.FunctionType]
 
 
 def _own_names(read: dict[str, object], held: dict[str, Any]) -> list[str] | None:

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from stoker.memory.watch.asked import Asked
+
 Note = Callable[[object], None]
 
 
@@ -34,13 +36,13 @@ _READERS = (
     _Reader("rasterio", "open", "fp", 0, looks_beside=True),
 )
 _wrapped: set[_Reader] = set()
-_notes: list[tuple[Note, Note]] = []  # the latest counts
+_notes: list[tuple[Note, Asked]] = []  # the latest counts
 
 
-def tell_of_readers(note: Note, note_folder: Note) -> None:
-    """Have `note` called with each path that such a library opens, and `note_folder` where it looks for
+def tell_of_readers(note: Note, asked: Asked) -> None:
+    """Have `note` called with each path that such a library opens, and `asked` told where it looks for
     more beside it. To be called again when further libraries may have been imported."""
-    _notes[:] = [(note, note_folder)]
+    _notes[:] = [(note, asked)]
     for reader in _READERS:
         if reader not in _wrapped and reader.module in sys.modules:
             _wrapped.add(reader)
@@ -62,14 +64,22 @@ def _wrap(reader: _Reader) -> None:
         if given is None and len(arguments) > reader.number:
             given = arguments[reader.number]
         is_path = isinstance(given, (str, bytes, os.PathLike))
-        note, note_folder = _notes[0]
+        note, asked = _notes[0]
         if is_path:
             note(given)
         opened = original(*arguments, **named)
-        if is_path and reader.looks_beside:
-            note_folder(given)
-            for each in getattr(opened, "files", ()):
-                note(each)
+        if reader.looks_beside and asked.is_noting:
+            _note_beside(opened, note, asked)
         return opened
 
     setattr(owner, name, read)
+
+
+def _note_beside(opened: Any, note: Note, asked: Asked) -> None:
+    """Note what rasterio's dataset is of: its files, and that others may come beside each."""
+    try:
+        for each in opened.files:
+            note(each)
+            asked.note_folder(each)
+    except Exception:  # the library's own, or it is no dataset
+        asked.note_unknown()

@@ -129,7 +129,8 @@ def _about_room(cache: dict[str, Any]) -> str:
     is_full = cache["used_nbytes"] > FULL_FRAC * cache["budget_nbytes"]
     if not is_full or wanted_nbytes <= cache["budget_nbytes"]:
         return ""
-    return f" (--cache-memory {math.ceil(wanted_nbytes / (1 << 30))}G would hold all of them)"
+    wanted_gib = math.ceil(wanted_nbytes * cache["num_sharing"] / (1 << 30))
+    return f" (--cache-memory {wanted_gib}G would hold all of them)"
 
 
 def _gradients(report: dict[str, Any]) -> list[str]:

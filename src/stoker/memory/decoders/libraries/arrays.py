@@ -11,13 +11,13 @@ Source: nibabel 5.4 arrayproxy.py; pydicom 3.0 pixels/utils.py, pixels/common.py
 
 import functools
 import hashlib
-import os
 import sys
 from typing import Any
 
 from stoker.memory.decoders.arguments import NotPlain, described
 from stoker.memory.decoders.values import payload_of, value_of
 from stoker.memory.decoders.work import Work, of_bytes, of_path
+from stoker.memory.watch import absolute
 
 
 def work_of_nibabel(
@@ -39,7 +39,7 @@ def work_of_nibabel(
         proxy.order,
         proxy._mmap,
     ]
-    path = os.path.abspath(proxy.file_like)  # noqa: PTH100  # without links, as it is opened
+    path = absolute(proxy.file_like)  # without links, as it is opened
     try:
         all_told = described([told, rest, dict(sorted(named.items()))])
     except NotPlain:

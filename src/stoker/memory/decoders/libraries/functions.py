@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from stoker.memory.decoders.arguments import NotPlain, described
 from stoker.memory.decoders.values import payload_of, value_of
 from stoker.memory.decoders.work import Work, of_path
+from stoker.memory.watch import absolute
 
 
 class Function(NamedTuple):
@@ -56,7 +57,7 @@ def work_of(
         told = described(arguments), described(dict(sorted(named.items())))
     except NotPlain:
         return None
-    path = os.path.abspath(given)  # noqa: PTH100  # without its file's links, as it was opened
+    path = absolute(given)  # without its file's links, as it was opened
     return Work(
         told=(path, told),
         paths=frozenset((path,)),

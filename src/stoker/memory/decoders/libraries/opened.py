@@ -24,7 +24,7 @@ from stoker.memory.decoders.arguments import NotPlain, described
 from stoker.memory.decoders.values import pack, payload_of, unpack, value_of
 from stoker.memory.decoders.work import Work, is_plain_file
 from stoker.memory.store import NotStorable, is_alone
-from stoker.memory.watch import Identity, identities, identity_of, is_settled
+from stoker.memory.watch import Identity, absolute, identities, identity_of, is_settled
 
 # Whose datasets read the files that they name, and no others.
 _DRIVERS = {"GTiff", "COG", "PNG", "JPEG", "JP2OpenJPEG"}
@@ -119,7 +119,7 @@ def note(
         # Positional options are rarely given; the shared handle may be of what lay there before.
         if opened.driver not in _DRIVERS or len(arguments) > 2 or options.get("sharing"):
             return
-        others = {os.path.abspath(each) for each in opened.files} - {path}  # noqa: PTH100
+        others = set(map(absolute, opened.files)) - {path}
         beside = identities(sorted(others), began_ns)
         if beside is None or len(others) >= _MAX_FILES:
             return
@@ -135,7 +135,7 @@ def _path_of(source: Any) -> tuple[str, int | None]:
         source, descriptor = source.name, source.fileno()
     elif not isinstance(source, (str, os.PathLike)):
         return "", None
-    return os.path.abspath(os.fsdecode(source)), descriptor  # noqa: PTH100
+    return absolute(source), descriptor
 
 
 def _gdal_options() -> object:

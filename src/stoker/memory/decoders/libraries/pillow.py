@@ -13,7 +13,6 @@ import ctypes
 import functools
 import hashlib
 import io
-import os
 import sys
 from typing import Any
 
@@ -22,6 +21,7 @@ import torch
 from stoker.memory.decoders.arguments import described
 from stoker.memory.decoders.work import Identify, Work, is_plain_file, of_bytes, of_open_file
 from stoker.memory.store import NotStorable
+from stoker.memory.watch import absolute
 
 # Modes, and how their pixels lie in memory.
 _RAW = {"L": "L", "RGB": "RGBX", "RGBA": "RGBA", "CMYK": "CMYK", "I;16": "I;16"}
@@ -83,7 +83,7 @@ def _identified(image: Any) -> tuple[str, object, Identify] | None:
     """Return the path of an image's file, what tells its content, and how to ask for its identity."""
     file = image.fp
     if is_plain_file(file):
-        path = os.path.abspath(file.name)  # noqa: PTH100  # without links, as it was opened
+        path = absolute(file.name)  # without links, as it was opened
         return path, path, of_open_file(path, file)
     if type(file) is not io.BytesIO:
         return None
