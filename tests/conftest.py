@@ -22,6 +22,10 @@ import pytest
 import stoker.at_fork  # noqa: F401  # as arming does, before the heap is frozen
 from tests import heap, tiers
 
+# Read when Triton is imported, which other libraries do too: without a GPU its loops are interpreted.
+if not Path("/dev/nvidiactl").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="the full tier: all tests")

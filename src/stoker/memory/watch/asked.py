@@ -78,7 +78,8 @@ class Asked:
         since `began_ns`, or cannot be told."""
         if self._is_unknown:
             return None
-        found = [_lies_at(*each) for each in self._paths if each not in {(p, True) for p in opened}]
+        known = {(path, True) for path in opened}
+        found = [_lies_at(*each) for each in self._paths if each not in known]
         found += map(_folder_at, self._folders)
         told = [each for each in found if each is not None and _was_so(each, began_ns)]
         return tuple(told) if len(told) == len(found) else None
