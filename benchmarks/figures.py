@@ -771,7 +771,6 @@ FIGURES = {
             name="pinned",
             work="`handover` in pinned memory, each batch copied to a GPU",
             cases=(replace(rate("pinned.py", "batches_per_s", 3), num_tuning_rounds=1),),
-            num_pairs=5,
             needs_gpu=True,
         ),
         Figure(

@@ -4,6 +4,7 @@ import atexit
 import multiprocessing
 from typing import Any
 
+import pytest
 import torch
 from torch.utils.data import Dataset
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
@@ -53,3 +54,19 @@ class Own:
 class Unpinnable(Own):
     def pin_memory(self) -> "Own":
         raise OSError("no pinned memory for this one")
+
+
+# Datasets and collate functions whose batches fail, and with what.
+BROKEN = [(Fails((4,)), None, ValueError), (Samples((4,)), Unpinnable, OSError)]
+BROKEN_IDS = ["in the dataset", "in pin_memory()"]
+
+
+def first_words(error: type[Exception]) -> Any:
+    """Return a loop that yields the first line of the error that a loader ends in."""
+
+    def run(loader: Any) -> Any:
+        with pytest.raises(error) as caught:
+            list(loader)
+        yield str(caught.value).partition("\n")[0]
+
+    return run

@@ -7,7 +7,14 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from tests.equality.pinnable import Fails, Own, Samples, Unpinnable, end_torchs_workers
+from tests.equality.pinnable import (
+    BROKEN,
+    BROKEN_IDS,
+    Own,
+    Samples,
+    end_torchs_workers,
+    first_words,
+)
 from tests.equality.sides import both
 
 
@@ -43,18 +50,9 @@ def test_a_batch_type_with_its_own_pin_memory_is_asked_once():
     )
 
 
-@pytest.mark.parametrize(
-    ("dataset", "collate", "error"),
-    [(Fails((4,)), None, ValueError), (Samples((4,)), Unpinnable, OSError)],
-    ids=["in the dataset", "in pin_memory()"],
-)
+@pytest.mark.parametrize(("dataset", "collate", "error"), BROKEN, ids=BROKEN_IDS)
 def test_an_error_arrives_with_its_type_and_words(dataset, collate, error):
-    def run(loader):
-        with pytest.raises(error) as caught:
-            list(loader)
-        yield str(caught.value).partition("\n")[0]
-
     def make(w):
         return DataLoader(dataset, 4, num_workers=w, pin_memory=True, collate_fn=collate)
 
-    both(make, run)
+    both(make, first_words(error))

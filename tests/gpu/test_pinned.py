@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from tests.equality.pinnable import Fails, Own, Samples, Unpinnable
+from tests.equality.pinnable import BROKEN, BROKEN_IDS, Own, Samples, first_words
 from tests.equality.sides import both, installed
 
 LARGE, SMALL = (3, 128, 128), (4,)
@@ -61,18 +61,9 @@ def test_a_loader_is_left_in_the_middle_and_begun_again():
     both(make(Samples(LARGE)), run)
 
 
-@pytest.mark.parametrize(
-    ("dataset", "collate", "error"),
-    [(Fails(SMALL), None, ValueError), (Samples(SMALL), Unpinnable, OSError)],
-    ids=["in the dataset", "in pin_memory()"],
-)
+@pytest.mark.parametrize(("dataset", "collate", "error"), BROKEN, ids=BROKEN_IDS)
 def test_an_error_arrives_with_its_type_and_words(dataset, collate, error):
-    def run(loader):
-        with pytest.raises(error) as caught:
-            list(loader)
-        yield str(caught.value).partition("\n")[0]
-
-    both(make(dataset, collate_fn=collate), run)
+    both(make(dataset, collate_fn=collate), first_words(error))
 
 
 def test_kept_batches_stay_as_they_were():

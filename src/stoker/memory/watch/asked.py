@@ -33,9 +33,8 @@ class Asked:
         self._paths: dict[_Path, None] = {}
         self._folders: dict[str, None] = {}
         self._is_noting = self._is_unknown = False
-        self._ours: dict[
-            str, tuple[Any, Any]
-        ] = {}  # by name: whose place it takes, and our function
+        # By name: whose place it takes, and our function.
+        self._ours: dict[str, tuple[Any, Any]] = {}
 
     @property
     def is_noting(self) -> bool:

@@ -6,8 +6,8 @@ file: a sample takes ten times as long so, and only the first few of a place are
 Promise: a use of time, of the system's randomness, of an object's address, of threads, of a
 generator's seed or state, of a file's status or a folder's list, of output and of a compiled
 library that is not known is found, if Python or a compiled function that it calls directly uses it.
-Of questions whether a file is there and what kind it is of it is told apart that they were asked: asked.py
-hears of each.
+That somebody asked whether a file is there, and of what kind, is told apart (`asked_kind`): asked.py hears of
+each such question.
 """
 
 import gc

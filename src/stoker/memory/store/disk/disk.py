@@ -199,7 +199,9 @@ class Disk:
 
     def put(self, seat: int, key: bytes, parts: list[memoryview], made_us: int) -> bool:
         """Append a value, and tell the index and the file of slots. Returns False if that fails."""
-        if not self._index.has_room(key) or (seat not in self._files and not self._open(seat)):
+        if not self._index.has_room(key):
+            return False
+        if seat not in self._files and not self._open(seat):
             return False
         if not all(map(descriptors.is_still, self._files[seat], self._told[seat])):
             # Another file may have got the number since: nothing is written to that, nor closed.
