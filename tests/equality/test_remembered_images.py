@@ -182,3 +182,22 @@ def test_a_subset_is_served_too(folder):
 @pytest.mark.parametrize("kind", [Photos, WithMasks, ThenFlipped])
 def test_a_shelf_that_is_damaged_between_epochs_changes_no_image(kind, folder, monkeypatch):
     both(loader_of(kind, folder), damaging(monkeypatch), settings=ON)
+
+
+def test_values_that_are_damaged_under_living_workers_change_no_image(folder):
+    num_damaged = []
+
+    def run(loader):
+        for epoch in range(12):
+            yield from loader
+            shelf = shelves.own_shelf()
+            if epoch == 9 and shelf is not None:  # every worker has served every image
+                for _, entry in shelf._index.entries():
+                    shelf.view(entry)[entry.nbytes // 2] ^= 1
+                    num_damaged.append(entry)
+
+    both(loader_of(Photos, folder, persistent_workers=True), run, settings=ON)
+    counts = place_of(Photos)[1]
+    assert len(num_damaged) == NUM
+    assert counts.num_hits > 3 * NUM
+    assert counts.num_differed == 0

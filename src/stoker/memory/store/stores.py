@@ -65,7 +65,6 @@ class Stores:
     def __init__(self, access: ShelfAccess) -> None:
         self._shelf, self.seat = access.shelf, access.seat
         self._disk: Disk | None = access.shelf.disk
-        self._whole: set[tuple[int, int]] = set()  # values that this worker has found undamaged
         self.wrote_s = 0.0  # to the disk, which waits
         self._num_read = 0  # from there
         self._read_s = self._made_s = 0.0  # that took, and what it would have taken to make them
@@ -101,11 +100,9 @@ class Stores:
         return None if own is None else self._in_memory(kept.entry, own)
 
     def _in_memory(self, entry: Entry, own: memoryview | None) -> memoryview | None:
-        if (entry.offset, entry.check) not in self._whole:
-            # Each is read for that once by each worker.
-            if not self._shelf.is_whole(entry, own):
-                return None
-            self._whole.add((entry.offset, entry.check))
+        # Each time: a persistent worker would never hear of damage after its first look.
+        if not self._shelf.is_whole(entry, own):
+            return None
         return self._shelf.view(entry) if own is None else own
 
     def _read(self, entry: Entry) -> memoryview | None:
