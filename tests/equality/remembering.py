@@ -56,8 +56,15 @@ def damage(shelf, rng):
         start = shelf_module._SEATS_AT + seat * shelf.span_nbytes
         used += range(start, start + tail, 64)
     used = [at for at in used if any(memory[at : at + 64])]
-    for at in rng.sample(used, len(used) // 3):
-        memory[at + rng.randrange(64)] ^= rng.randrange(1, 256)
+    with values_open(shelf):
+        for at in rng.sample(used, len(used) // 3):
+            memory[at + rng.randrange(64)] ^= rng.randrange(1, 256)
+
+
+def values_open(shelf):
+    """While values may be written to, which the shelf forbids."""
+    assert shelf.is_protected
+    return shelf._writable(0, shelf_module.NUM_SEATS * shelf.span_nbytes)
 
 
 def with_small_index(monkeypatch):

@@ -12,7 +12,7 @@ from stoker.memory.store import checksum as checksum_module
 from stoker.memory.store import shelves
 from stoker.memory.store.coding import encoding
 from stoker.wire.palette import palette
-from tests.equality.remembering import AUDIT, ON, damaging, epochs, place_of
+from tests.equality.remembering import AUDIT, ON, damaging, epochs, place_of, values_open
 from tests.equality.sides import both
 
 NUM, SIZE = 24, 96
@@ -192,9 +192,10 @@ def test_values_that_are_damaged_under_living_workers_change_no_image(folder):
             yield from loader
             shelf = shelves.own_shelf()
             if epoch == 9 and shelf is not None:  # every worker has served every image
-                for _, entry in shelf._index.entries():
-                    shelf.view(entry)[entry.nbytes // 2] ^= 1
-                    num_damaged.append(entry)
+                with values_open(shelf):
+                    for _, entry in shelf._index.entries():
+                        shelf.view(entry)[entry.nbytes // 2] ^= 1
+                        num_damaged.append(entry)
 
     both(loader_of(Photos, folder, persistent_workers=True), run, settings=ON)
     counts = place_of(Photos)[1]

@@ -7,9 +7,11 @@ import pytest
 
 from stoker.memory.desk import is_dropped
 from stoker.memory.phases import EMPTY, packed
-from stoker.memory.store import Seat, encode, make_shelf
+from stoker.memory.store import Key, Seat, ShelfAccess, Stores, encode, make_shelf
 from stoker.memory.store.index import SLOT_NBYTES, Entry, Index
 from stoker.memory.store.rows import MAX_PLACES
+from stoker.wire.arena import Arena
+from tests.equality.remembering import values_open
 
 KEY = b"k" * 16
 
@@ -90,9 +92,11 @@ def test_a_flipped_bit_is_told(shelf):
     entry = shelf.find(KEY)
     for at in (0, 7, 500, entry.nbytes - 1):
         for bit in range(8):
-            shelf.view(entry)[at] ^= 1 << bit
+            with values_open(shelf):
+                shelf.view(entry)[at] ^= 1 << bit
             assert not shelf.is_whole(entry)
-            shelf.view(entry)[at] ^= 1 << bit
+            with values_open(shelf):
+                shelf.view(entry)[at] ^= 1 << bit
     assert shelf.is_whole(entry)
 
 
@@ -182,6 +186,39 @@ def test_what_is_written_to_a_view_of_ones_own_nobody_else_sees():
     own[4000:9000] = bytes(5000)
     assert shelf.is_whole(entry) and not shelf.is_whole(entry, own)
     assert shelf.own_view(entry) == shelf.view(entry)
+
+
+def test_who_writes_to_a_value_by_mistake_dies_and_the_value_stays(shelf):
+    """As it were where there is no memory: what is kept cannot be changed unseen."""
+    put(shelf, 0, KEY, "value")
+    before = bytes_of(shelf, KEY)
+
+    def stray():
+        shelf.view(shelf.find(KEY))[3] = 7
+
+    assert in_a_child(stray) == -signal.SIGSEGV
+    assert bytes_of(shelf, KEY) == before
+    for number in range(2):  # the pages of the first value, too
+        put(shelf, 0, bytes([number]) * 16, "more")
+        assert in_a_child(stray) == -signal.SIGSEGV
+
+
+def test_where_the_system_protects_no_memory_values_are_checked(monkeypatch):
+    monkeypatch.setattr(Arena, "protect", lambda *_: False)
+    shelf = make_shelf(1 << 22)
+    monkeypatch.setattr(Arena, "writable", None)
+    assert put(shelf, 0, KEY, bytes(2 << 20))
+    stores = Stores(ShelfAccess(shelf, 0, b"", audit=False))
+    kept = stores.find(Key(KEY, b""))
+    assert stores.own_memory_of(kept) is not None
+    shelf.view(kept.entry)[1 << 20] ^= 1
+    assert stores.own_memory_of(kept) is stores.memory_of(kept) is None
+
+
+def test_what_cannot_be_written_is_not_kept(shelf, monkeypatch):
+    monkeypatch.setattr(Arena, "_let", lambda *_: False)
+    assert not put(shelf, 0, KEY, "value")
+    assert shelf.find(KEY) is None
 
 
 def test_a_view_of_ones_own_is_refused_where_another_file_has_got_the_number(tmp_path):

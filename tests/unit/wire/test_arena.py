@@ -1,7 +1,9 @@
 """Who may write where: the lives of extents on both sides of an arena."""
 
 import ctypes
+import mmap
 import os
+import signal
 
 from stoker.wire.arena.arena import Arena
 from stoker.wire.arena.forked_child import ForkedChild
@@ -113,3 +115,23 @@ def test_a_process_that_is_forked_later_does_not_keep_a_view_that_had_died():
     assert lender.take_returned() == [0]
     os.close(child_fds[1])
     assert second.is_gone()
+
+
+def test_protected_memory_is_written_to_and_given_back_where_it_is_asked_for():
+    page = mmap.PAGESIZE
+    arena = Arena(4 * page, can_travel=True)
+    assert arena.protect(page, 3 * page)
+    arena.view(0, page)[:] = b"1" * page
+    with arena.writable(page + 100, 2 * page):
+        arena.view(page + 100, 2 * page)[:] = b"2" * (2 * page)
+    pid = os.fork()
+    if pid == 0:
+        arena.view(2 * page, 1)[0] = 3
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGSEGV
+    before = os.fstat(arena.fd).st_blocks
+    with arena.writable(page + 100, 2 * page):
+        arena.release(page + 100, 2 * page)
+    assert os.fstat(arena.fd).st_blocks < before
+    assert bytes(arena.view(page + 99, 3)) == b"\x0022"  # not a whole page
+    assert bytes(arena.view(2 * page, page)) == bytes(page)

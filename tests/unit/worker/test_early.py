@@ -18,6 +18,7 @@ from stoker.wire.stream_copy import LIBRARY, stream_copy
 from stoker.worker import collate
 from stoker.worker.early import MAX_TO_SKIP, Early
 from stoker.worker.job import Job
+from tests.equality.remembering import values_open
 
 NUM = 5
 SHAPE = (3, 7)
@@ -418,9 +419,9 @@ def test_damage_between_two_samples_of_a_batch_is_in_no_batch(kind, early, monke
     early._num_left_to_skip = 0
     shelf, span = place._desk.seat.shelf, place._desk.seat.shelf._tails[0]
     values = shelf._arena.view(shelf_module._SEATS_AT, span)
-    for at in range(777, span, 4096):
-        values[at] ^= 0x10
-    place._desk.stores._whole.clear()
+    with values_open(shelf):
+        for at in range(777, span, 4096):
+            values[at] ^= 0x10
     for start in range(0, 20, 5):
         indices = range(start, start + 5)
         assert outcome(ours, indices) == outcome(plain, indices)

@@ -5,11 +5,12 @@
 Each worker that writes has a seat: a range of the mapping that it alone appends to. The mapping is
 sparse; its pages exist once they are touched, and all are gone with the last process that holds it.
 
-Promise: what was not written whole is not found: the index learns of a value when it is there. All
-seats together hold at most the budget, but for what workers write in the same moment.
+Promise: what was not written whole is not found: the index learns of a value when it is there. A
+value is read only, but while it is written, and but for whoever maps it as its own. All seats together hold at most the budget, but for what workers write in the same moment.
 Owner: the trainer makes it and hands out the seats; a seat's worker writes to it.
 """
 
+import contextlib
 import ctypes
 import os
 import struct
@@ -56,6 +57,8 @@ class Shelf:
         self._have_rows = self._arena.view(_HAVE_ROWS_AT, NUM_SEATS)  # a byte a seat, its worker's
         self._dropped = self._arena.view(_DROPPED_AT, _NUM_DROPPED * KEY_NBYTES)
         self._index = Index(self._arena.view(_INDEX_AT, _NUM_SLOTS * SLOT_NBYTES), _NUM_SLOTS)
+        # Whether nothing but `put` can write to a value, a stray pointer of the script's neither.
+        self.is_protected = self._arena.protect(_SEATS_AT, NUM_SEATS * self.span_nbytes)
         self._taken: set[int] = set()
         self._owner_pid = os.getpid()
         self.disk: Disk | None = None
@@ -101,7 +104,8 @@ class Shelf:
             if missing_nbytes <= 0 or not must_go(cost, wanted.us_per_byte):
                 return
             self._index.remove(key)
-            self._arena.release(_SEATS_AT + entry.offset, entry.nbytes)
+            with contextlib.suppress(OSError), self._writable(entry.offset, entry.nbytes):
+                self._arena.release(_SEATS_AT + entry.offset, entry.nbytes)
             self._removed[0] += entry.nbytes
             missing_nbytes -= entry.nbytes
 
@@ -210,22 +214,32 @@ class Shelf:
         return tail <= self.span_nbytes and self.used_nbytes() + nbytes <= self.budget_nbytes
 
     def put(self, seat: int, key: bytes, parts: list[memoryview], made_us: int) -> bool:
-        """Append a value and tell the index. Returns False if the index has no room for its key."""
+        """Append a value and tell the index. Returns False if the index has no room for its key, or the
+        system leaves the memory protected."""
         if not self._index.has_room(key):
             return False
         nbytes = sum(part.nbytes for part in parts)
         start = self._tails[seat]
         offset = at = seat * self.span_nbytes + start
-        _touch(self._arena.address + _SEATS_AT + at, nbytes)
-        for part in parts:
-            where = _SEATS_AT + at
-            self._arena.view(where, part.nbytes)[:] = part.cast("B")
-            at += part.nbytes
+        try:
+            with self._writable(offset, nbytes):
+                _touch(self._arena.address + _SEATS_AT + at, nbytes)
+                for part in parts:
+                    where = _SEATS_AT + at
+                    self._arena.view(where, part.nbytes)[:] = part.cast("B")
+                    at += part.nbytes
+        except OSError:
+            return False
         check = checksum(self._arena.address + _SEATS_AT + offset, nbytes)
         # Before the index: a worker that dies between the two leaves room unused, and no more.
         self._tails[seat] = -(-(start + nbytes) // _ALIGN_NBYTES) * _ALIGN_NBYTES
         entry = Entry(offset, nbytes, min(made_us, (1 << 32) - 1), os.getpid(), check)
         return self._index.add(key, entry)
+
+    def _writable(self, offset: int, nbytes: int) -> contextlib.AbstractContextManager[None]:
+        if not self.is_protected:
+            return contextlib.nullcontext()
+        return self._arena.writable(_SEATS_AT + offset, nbytes)
 
 
 class Seat:

@@ -89,7 +89,10 @@ class Stores:
 
     def memory_of(self, kept: Kept) -> memoryview | None:
         """Return a value's bytes, to be read only; None if they are damaged or gone."""
-        return self._read(kept.entry) if kept.is_on_disk else self._in_memory(kept.entry, None)
+        if kept.is_on_disk:
+            return self._read(kept.entry)
+        # Each time: a persistent worker would never hear of damage after its first look.
+        return self._shelf.view(kept.entry) if self._shelf.is_whole(kept.entry) else None
 
     def own_memory_of(self, kept: Kept) -> memoryview | None:
         """Return a value's bytes in memory that nobody else sees; None if there is none to be had,
@@ -97,13 +100,9 @@ class Stores:
         if kept.is_on_disk:
             return self._read(kept.entry)
         own = self._shelf.own_view(kept.entry)
-        return None if own is None else self._in_memory(kept.entry, own)
-
-    def _in_memory(self, entry: Entry, own: memoryview | None) -> memoryview | None:
-        # Each time: a persistent worker would never hear of damage after its first look.
-        if not self._shelf.is_whole(entry, own):
-            return None
-        return self._shelf.view(entry) if own is None else own
+        if own is None or self._shelf.is_protected:
+            return own  # of large values a part is used: to check all would take longest
+        return own if self._shelf.is_whole(kept.entry, own) else None
 
     def _read(self, entry: Entry) -> memoryview | None:
         assert self._disk is not None

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import mmap
 import os
+from collections.abc import Iterator
 from multiprocessing.reduction import DupFd
 from typing import Protocol
 from weakref import ref
@@ -26,6 +27,7 @@ _FIXED = 0x10  # MAP_FIXED. Source: Linux, asm-generic/mman-common.h
 _libc = ctypes.CDLL(None)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *3 * [ctypes.c_int], ctypes.c_int64]
+_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class Arena:
@@ -78,6 +80,26 @@ class Arena:
         start = offset // mmap.PAGESIZE * mmap.PAGESIZE
         mapped = _private(self._fd, start, offset + nbytes - start)
         return None if mapped is None else mapped[offset - start :][:nbytes]
+
+    def protect(self, offset: int, nbytes: int) -> bool:
+        """Let a range of whole pages be read only, by this process and those that it forks: who writes
+        there dies, as where there is no memory. Returns whether the system does that."""
+        return self._let(mmap.PROT_READ, offset, nbytes)
+
+    @contextlib.contextmanager
+    def writable(self, offset: int, nbytes: int) -> Iterator[None]:
+        """Let this process write to a range that is protected, meanwhile. Raises OSError."""
+        start = offset // mmap.PAGESIZE * mmap.PAGESIZE
+        length = -(-(offset + nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE - start
+        if not self._let(mmap.PROT_READ | mmap.PROT_WRITE, start, length):
+            raise OSError("memory stays protected")
+        try:
+            yield
+        finally:
+            self._let(mmap.PROT_READ, start, length)
+
+    def _let(self, access: int, offset: int, nbytes: int) -> bool:
+        return _libc.mprotect(self.address + offset, nbytes, access) == 0
 
     def release(self, offset: int, nbytes: int) -> None:
         """Give whole pages of a range back to the system; they read as zeros from then on."""

@@ -21,6 +21,7 @@ from stoker.memory.store.coding.layout import (
     PLAIN,
     NotStorable,
     dumps,
+    is_as_in_memory,
     memory_at,
 )
 from stoker.wire.palette import palette, planes_of
@@ -118,7 +119,7 @@ class _Encoder:
         if getattr(value, "_exif", None) is not None:
             raise NotStorable("an image with more than its pixels")
         info = self.describe(value.info, 1)
-        pixels = memoryview(value.tobytes())
+        pixels = _pixels_of(value)
         self._add(pixels)
         return (
             "i",
@@ -168,6 +169,16 @@ def encode(
     described = dumps(encoder.describe(value))
     head = HEAD.pack(len(described), len(encoder.buffers)) + described
     return [memoryview(head + bytes(-len(head) % ALIGN_NBYTES)), *encoder.buffers]
+
+
+def _pixels_of(image: Any) -> memoryview:
+    """Return an image's pixels; of a large one as they lie in Pillow's memory, from where they are
+    copied in half the time. There a fourth byte may be anything: it is 255."""
+    if not is_as_in_memory(image.mode, image.size):
+        return memoryview(image.tobytes())
+    pixels = bytearray(image.tobytes("raw", "RGBX"))
+    torch.frombuffer(pixels, dtype=torch.int32).bitwise_or_(-1 << 24)
+    return memoryview(pixels)
 
 
 def _key(key: Any) -> Any:

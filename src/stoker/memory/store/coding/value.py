@@ -13,7 +13,15 @@ from typing import Any
 import torch
 
 from stoker.memory.store.coding import subclasses
-from stoker.memory.store.coding.layout import ALIGN_NBYTES, DTYPES, HEAD, PATHS, address_of, loads
+from stoker.memory.store.coding.layout import (
+    ALIGN_NBYTES,
+    DTYPES,
+    HEAD,
+    PATHS,
+    address_of,
+    is_as_in_memory,
+    loads,
+)
 from stoker.wire.palette import Planes, palette
 from stoker.wire.stream_copy import STREAM_NBYTES, stream_copy
 
@@ -181,7 +189,12 @@ class Value:
         image: Any = sys.modules["PIL.Image"]
         _, mode, size, info, readonly, has_exif, nbytes = described
         told = self._built(info, copied)
-        made = image.frombytes(mode, size, self._next(nbytes))
+        pixels = self._next(nbytes)
+        if is_as_in_memory(mode, size):
+            mapped = image.core.map_buffer(pixels, size, "raw", 0, (mode, 0, 1))
+            made = image.Image()._new(mapped.copy())
+        else:
+            made = image.frombytes(mode, size, pixels)
         made.info = told
         made._readonly = readonly
         if has_exif:
