@@ -99,7 +99,7 @@ class Arena:
             self._let(mmap.PROT_READ, start, length)
 
     def _let(self, access: int, offset: int, nbytes: int) -> bool:
-        return _libc.mprotect(self.address + offset, nbytes, access) == 0
+        return bool(_libc.mprotect(self.address + offset, nbytes, access) == 0)
 
     def release(self, offset: int, nbytes: int) -> None:
         """Give whole pages of a range back to the system; they read as zeros from then on."""
