@@ -18,6 +18,7 @@ from pathlib import Path
 import markupsafe._speedups
 import numpy as np
 import torch
+from PIL import Image
 from torch.utils.data import Dataset
 
 from tests.equality import impure_helpers
@@ -88,7 +89,7 @@ class LargeInPlace(Base):
     becomes = KEPT
 
     def __getitem__(self, i):
-        volume = torch.full((300_000,), hard_work(i))
+        volume = torch.arange(300_000.0) + hard_work(i)  # not few values, which take less memory
         volume += random.random()
         volume[::7] = 3.0
         return volume[: 1 << 10].clone()
@@ -98,9 +99,19 @@ class LargeArrayInPlace(Base):
     becomes = KEPT
 
     def __getitem__(self, i):
-        volume = np.full((150_000,), hard_work(i))
+        volume = np.arange(150_000.0) + hard_work(i)
         volume += random.random()
         return numbers(i, float(volume[5]))
+
+
+class LargeImageInPlace(Base):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        pixels = (np.arange(840_000) % 251 + hard_work(i) % 5).astype(np.uint8)
+        image = Image.fromarray(pixels.reshape(400, 700, 3))
+        image.putpixel((random.randrange(700), 3), (1, 2, 3))
+        return numbers(i, *image.transpose(random.choice((0, 1))).tobytes()[-9000:])
 
 
 class LargeResized(Base):
@@ -109,7 +120,7 @@ class LargeResized(Base):
     becomes = KEPT
 
     def __getitem__(self, i):
-        volume = torch.full((300_000,), hard_work(i))
+        volume = torch.arange(300_000.0) + hard_work(i)
         return volume.resize_(300_008)[: 1 << 10] + random.random()
 
 

@@ -57,7 +57,10 @@ def test_a_dataset_is_remembered_or_left_alone_and_its_batches_are_torchs(kind, 
     assert counts.num_differed == 0
 
 
-FEW = (impure.Pure, impure.ThenRandom, impure.OfAFile, impure.LargeInPlace, impure.HeadInABranch)
+FEW = (
+    impure.Pure, impure.ThenRandom, impure.OfAFile, impure.LargeInPlace, impure.LargeImageInPlace,
+    impure.HeadInABranch,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ NUM_TIME = 8
 NUM_LEARN = 16
 NUM_PROVE = 32
 NUM_PROVE_AGAIN = 4  # in a run that finds a place proven by an earlier one, in this very state
-# Of hits: one in FIRST_EVERY on average is made again up to NUM_FIRST, then one in LATER_EVERY.
+# Of a place's hits one in FIRST_EVERY on average is made again up to NUM_FIRST, then one in LATER_EVERY.
 FIRST_EVERY, NUM_FIRST, LATER_EVERY = 64, 4096, 1024
 MIN_GAIN = 3.0  # times that a value must be cheaper to read than to make
 # What a hit costs beside its bytes, and what reading those costs. Measured: benchmarks/remembered.py
@@ -225,10 +225,11 @@ def read_s(nbytes: float) -> float:
     return HIT_S + nbytes / READ_NBYTES_PER_S
 
 
-def must_check(num_hits: int, key: bytes) -> bool:
-    """Whether the hit after `num_hits`, of a value under this key, is to be made again and compared:
-    by chance, so that each value's turn comes, in whatever order a sampler asks for them."""
-    every = FIRST_EVERY if num_hits < NUM_FIRST else LATER_EVERY
+def must_check(num_known: int, num_hits: int, key: bytes) -> bool:
+    """Whether a hit of a value under this key is to be made again and compared: by chance, so that each
+    value's turn comes, in whatever order a sampler asks for them. num_known: hits of all workers, as
+    far as this one knows; num_hits: its own."""
+    every = FIRST_EVERY if max(num_known, num_hits) < NUM_FIRST else LATER_EVERY
     return crc32(key, num_hits) % every == 0
 
 

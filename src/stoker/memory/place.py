@@ -66,7 +66,7 @@ class Place:
         self._num_watched = 0  # samples, by this worker
         self._watched_s = 0.0
         self._compared_draw = -1  # first draw that was known when fingerprints were last compared
-        self._num_proven = 0  # by all workers
+        self._num_proven = self._num_hits = 0  # by all workers
         self._num_unknown = 0  # samples that asked what nobody can ask again
         self._dropped = b""  # states of which a value differed, among which this one is not
         self._phase = Phase.OFF
@@ -102,7 +102,8 @@ class Place:
         """Take in what the workers have found so far. Raises Unwatchable, NotCuttable."""
         counts, why = self._tally.known()
         phase, why = phases.phase_of(counts, why)
-        self._num_proven, self._is_of_session = counts.num_proven, counts.num_of_session > 0
+        self._num_proven, self._num_hits = counts.num_proven, counts.num_hits
+        self._is_of_session = counts.num_of_session > 0
         if phase is Phase.SERVING or counts.num_differed:
             self._tally.note_for_others(counts)
         if phase is Phase.SERVING and self._desk.audit:
@@ -213,7 +214,7 @@ class Place:
         if (
             kept is not None
             and self._phase is Phase.SERVING
-            and not phases.must_check(num_hits, key.now)
+            and not phases.must_check(self._num_hits, num_hits, key.now)
         ):
             reached = self._read(kept)
             if reached is not None:

@@ -43,7 +43,7 @@ class Memory:
         self._decoding = None if decoding is None else decoding(self._desk)
         if self._decoding is not None:
             self._desk.make_alone = functools.partial(self._decoding.during, operator.getitem)
-        self._is_for_iterable = False
+        self._is_for_iterable = self._is_for_torchs_collate = False
 
     def begin_iterable(self) -> None:
         """Remember what decoders make of files, for an iterable, of which nothing else can be."""
@@ -51,15 +51,19 @@ class Memory:
         self.look()
 
     def look(self) -> None:
-        """Take in what an iterable has imported since the last look."""
+        """Take in what an iterable has imported since the last look, and what the script has told torch's
+        collate."""
+        if self._is_for_torchs_collate and not _collates_as_torch():
+            self._desk.copies = True
         if self._is_for_iterable and self._decoding is not None:
             with contextlib.suppress(Exception):  # ours
                 self._decoding.switch_on()
 
     def around(self, dataset: Any, collate: Callable[[Any], Any]) -> Any:
         """Return what stands in for a dataset. collate: the job's, which may change a sample."""
-        is_torchs = collate is default_collate and _collates_as_torch()
-        self._desk.copies = not is_torchs and collate is not default_convert
+        self._is_for_torchs_collate = collate is default_collate
+        self._desk.copies = collate is not default_collate and collate is not default_convert
+        self.look()
         try:
             return self._around(dataset, "")
         except Exception:  # ours: there is no place yet that it could be told of

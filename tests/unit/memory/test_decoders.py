@@ -22,6 +22,7 @@ from stoker.memory.decoders.arguments import NotPlain, described
 from stoker.memory.decoders.redirect import redirect
 from stoker.memory.decoders.values import payload_of, value_of
 from stoker.memory.phases import Phase
+from stoker.memory.store import NotStorable
 from tests.equality import decoding
 from tests.unit.memory.serving import alone, served
 
@@ -477,3 +478,10 @@ def test_a_value_that_differs_ends_it(memory, folder, monkeypatch):
     again._phase = Phase.SERVING
     assert again.get(work.Work((), frozenset(), lambda: (), lambda: 5, None, None)) == 5
     assert again.is_off
+
+
+def test_a_tensor_of_a_class_of_its_own_is_not_kept():
+    """It would come back as a view of memory that all workers share."""
+    mask = pytest.importorskip("torchvision.tv_tensors").Mask(torch.ones(5))
+    with pytest.raises(NotStorable):
+        payload_of([mask])

@@ -107,8 +107,8 @@ def test_depths_that_are_less_end_at_the_functions_start():
 
 def test_audits_grow_rarer():
     keys = [hashlib.blake2b(bytes([k]), digest_size=16).digest() for k in range(64)]
-    first = [must_check(hit, key) for key in keys for hit in range(4096)]
-    later = [must_check(hit, key) for key in keys for hit in range(4096, 4096 + 10240)]
+    first = [must_check(0, hit, key) for key in keys for hit in range(4096)]
+    later = [must_check(4096, hit, key) for key in keys for hit in range(10240)]
     assert 0.9 < sum(first) / (64 * 64) < 1.1
     assert 0.9 < sum(later) / (64 * 10) < 1.1
 
@@ -117,7 +117,7 @@ def test_each_value_is_audited_in_whatever_order_they_come():
     """64 values in the same order in each epoch, as without shuffling."""
     keys = [hashlib.blake2b(bytes([k]), digest_size=16).digest() for k in range(64)]
     hits = ((64 * epoch + k, key) for epoch in range(9000) for k, key in enumerate(keys))
-    assert {key for hit, key in hits if must_check(hit, key)} == set(keys)
+    assert {key for hit, key in hits if must_check(0, hit, key)} == set(keys)
 
 
 def test_writing_takes_a_small_share_until_it_has_proved_worth_it():

@@ -5,6 +5,7 @@ import random
 import time
 
 import pytest
+import torch
 from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
@@ -115,6 +116,39 @@ def test_samples_are_copies_where_a_script_has_told_torchs_collate_what_to_do(
     register(monkeypatch)
     place = place_in(shelf, impure.Pure(tmp_path), 1)
     assert place._desk.copies
+
+
+def test_and_where_it_tells_it_later(shelf, tmp_path, monkeypatch):
+    memory = Memory(ShelfAccess(shelf, 0, b"loader", False), is_only_worker=True)
+    memory.around(impure.Pure(tmp_path), default_collate)
+    register(monkeypatch)
+    memory.look()  # as before each batch
+    assert memory._desk.copies
+
+
+@pytest.mark.parametrize(
+    "kind", [impure.LargeInPlace, impure.LargeArrayInPlace, impure.LargeImageInPlace]
+)
+def test_what_is_large_is_mapped_and_written_to_by_nobody_else(kind, tmp_path, no_gc_callbacks):
+    dataset, place = kind(tmp_path), place_in(make_shelf(1 << 27), kind(tmp_path))
+    mapped, stores = [], place._desk.stores
+    own_memory_of = stores.own_memory_of
+
+    def counted(kept):
+        mapped.append(kept)
+        return own_memory_of(kept)
+
+    stores.own_memory_of = counted
+    for index in [*range(32)] * 6:
+        (ours, left), (theirs, left_there) = (
+            seeded(get, index) for get in (place.get, dataset.__getitem__)
+        )
+        assert torch.equal(ours, theirs)
+        assert left == left_there
+    assert place._phase is Phase.SERVING
+    assert len(mapped) > 32
+    assert all(kept.entry.nbytes > 1 << 20 for kept in mapped)
+    assert place._tally.counts.num_differed == 0
 
 
 def test_a_place_that_another_worker_turns_off_serves_no_more(shelf, served):

@@ -1,7 +1,11 @@
 """The shelf: what was written whole is found, by other processes too; anything else is a miss."""
 
+import faulthandler
+import multiprocessing
 import os
+import resource
 import signal
+from multiprocessing import resource_tracker
 
 import pytest
 
@@ -11,7 +15,7 @@ from stoker.memory.store import Key, Seat, ShelfAccess, Stores, encode, make_she
 from stoker.memory.store.index import SLOT_NBYTES, Entry, Index
 from stoker.memory.store.rows import MAX_PLACES
 from stoker.wire.arena import Arena
-from tests.equality.remembering import values_open
+from tests.equality.remembering import values_open, with_small_index
 
 KEY = b"k" * 16
 
@@ -112,7 +116,7 @@ def test_the_budget_is_kept(shelf):
 def test_seats_are_taken_once(shelf):
     first, second = shelf.take_seats(3), shelf.take_seats(2)
     assert not set(first) & set(second)
-    shelf.give_back(first)
+    shelf.give_back(first, 3)
     assert shelf.take_seats(3) == first
     assert len(shelf.take_seats(1000)) == 64 - 5
 
@@ -182,25 +186,108 @@ def test_what_is_written_to_a_view_of_ones_own_nobody_else_sees():
         assert shelf.put(0, bytes([k]) * 16, parts, 1)
     entry = shelf.find(bytes([1]) * 16)
     own = shelf.own_view(entry)
-    assert own == shelf.view(entry) and shelf.is_whole(entry, own)
+    assert own == shelf.view(entry)
     own[4000:9000] = bytes(5000)
-    assert shelf.is_whole(entry) and not shelf.is_whole(entry, own)
+    assert shelf.is_whole(entry) and own != shelf.view(entry)
     assert shelf.own_view(entry) == shelf.view(entry)
+
+
+def stray(shelf):
+    """Write to a value, as by a pointer that has gone wrong."""
+    faulthandler.disable()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    shelf.view(shelf.find(KEY))[3] = 7
 
 
 def test_who_writes_to_a_value_by_mistake_dies_and_the_value_stays(shelf):
     """As it were where there is no memory: what is kept cannot be changed unseen."""
     put(shelf, 0, KEY, "value")
     before = bytes_of(shelf, KEY)
-
-    def stray():
-        shelf.view(shelf.find(KEY))[3] = 7
-
-    assert in_a_child(stray) == -signal.SIGSEGV
+    assert in_a_child(lambda: stray(shelf)) == -signal.SIGSEGV
     assert bytes_of(shelf, KEY) == before
     for number in range(2):  # the pages of the first value, too
         put(shelf, 0, bytes([number]) * 16, "more")
-        assert in_a_child(stray) == -signal.SIGSEGV
+        assert in_a_child(lambda: stray(shelf)) == -signal.SIGSEGV
+
+
+@pytest.fixture(scope="module")
+def tracker():
+    """The process that multiprocessing starts once and keeps."""
+    resource_tracker.ensure_running()
+    yield
+    resource_tracker._resource_tracker._stop()
+
+
+@pytest.mark.usefixtures("tracker")
+def test_so_does_a_process_that_is_spawned(shelf):
+    put(shelf, 0, KEY, "value")
+    process = multiprocessing.get_context("spawn").Process(target=stray, args=(shelf,))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGSEGV
+
+
+OTHER = b"o" * 16
+
+
+def test_where_a_tail_is_damaged_or_anothers_no_value_is_written_over(shelf):
+    put(shelf, 0, KEY, "value")
+    before, tail = bytes_of(shelf, KEY), shelf._tails[0]
+    shelf._tails[0] = 0
+    assert not shelf.has_room(0, 100)
+    assert not put(shelf, 0, OTHER, "over it")
+    shelf._tails[0] = tail
+    Seat(shelf, 0)
+    in_a_child(lambda: put(shelf, 0, OTHER, "of a worker that was thought to have ended"))
+    assert shelf.find(OTHER) is None
+    assert shelf._tails[0] == tail
+    assert put(shelf, 0, OTHER, "behind it")
+    assert bytes_of(shelf, KEY) == before
+
+
+def cheap_then_dear(shelf):
+    """Fill a shelf with cheap values; then there is no room for those that cost much."""
+    rows = [Seat(shelf, 0).row_of(bytes([k]) * 16, "") for k in (1, 2)]
+    few = EMPTY._replace(num_timed=8, num_learnt=16, num_samples=10, num_made=10)
+    made = few._replace(made_us=10_000_000, made_nbytes=10 << 20)
+    rows[0].write(made._replace(num_stored=3, stored_nbytes=3 << 20))
+    rows[1].write(made._replace(made_us=90_000_000))
+    for number in range(3):
+        shelf.put(0, bytes([9, number] * 8), [memoryview(bytes([1]) * (1 << 20))], 1_000_000)
+
+
+def test_what_makes_room_gives_its_pages_back(monkeypatch):
+    with_small_index(monkeypatch)  # all of it is read
+    shelf = make_shelf(7 << 19)
+    cheap_then_dear(shelf)
+    used, blocks = shelf.used_nbytes(), os.fstat(shelf._arena.fd).st_blocks
+    shelf.make_room()
+    assert shelf.used_nbytes() == used - (3 << 20)
+    assert os.fstat(shelf._arena.fd).st_blocks < blocks // 2
+
+
+def test_nothing_makes_room_while_a_worker_reads_who_got_no_seat():
+    shelf = make_shelf(7 << 19)
+    seats = shelf.take_seats(64)
+    assert shelf.take_seats(2) == []
+    shelf.give_back(seats, 64)
+    cheap_then_dear(shelf)
+    used = shelf.used_nbytes()
+    shelf.make_room()
+    assert shelf.used_nbytes() == used
+    shelf.give_back([], 2)
+    shelf.make_room()
+    assert shelf.used_nbytes() < used
+
+
+def test_room_that_the_system_keeps_is_not_counted_as_free(monkeypatch):
+    shelf = make_shelf(7 << 19)
+    cheap_then_dear(shelf)
+    used = shelf.used_nbytes()
+    monkeypatch.setattr(Arena, "_set_access", lambda *_: False)
+    shelf.make_room()
+    assert shelf.used_nbytes() == used
+    assert not shelf.is_protected
 
 
 def test_where_the_system_protects_no_memory_values_are_checked(monkeypatch):
@@ -216,7 +303,7 @@ def test_where_the_system_protects_no_memory_values_are_checked(monkeypatch):
 
 
 def test_what_cannot_be_written_is_not_kept(shelf, monkeypatch):
-    monkeypatch.setattr(Arena, "_let", lambda *_: False)
+    monkeypatch.setattr(Arena, "_set_access", lambda *_: False)
     assert not put(shelf, 0, KEY, "value")
     assert shelf.find(KEY) is None
 

@@ -1,8 +1,10 @@
 """Who may write where: the lives of extents on both sides of an arena."""
 
 import ctypes
+import faulthandler
 import mmap
 import os
+import resource
 import signal
 
 from stoker.wire.arena.arena import Arena
@@ -126,8 +128,12 @@ def test_protected_memory_is_written_to_and_given_back_where_it_is_asked_for():
         arena.view(page + 100, 2 * page)[:] = b"2" * (2 * page)
     pid = os.fork()
     if pid == 0:
-        arena.view(2 * page, 1)[0] = 3
-        os._exit(0)
+        try:
+            faulthandler.disable()
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            arena.view(2 * page, 1)[0] = 3
+        finally:
+            os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGSEGV
     before = os.fstat(arena.fd).st_blocks
     with arena.writable(page + 100, 2 * page):

@@ -40,7 +40,7 @@ class Decoder:
         self._dropped = b""  # states of which a value differed, among which this one is not
         self._watched_s = 0.0
         self._num_odd = 0
-        self._num_proven = 0  # by all workers
+        self._num_proven = self._num_hits = 0  # by all workers
         self._phase = Phase.OFF
         self._lasting = foundations() + codecs() if desk.stores.has_disk else b""
         self._guarded(self._take_up)
@@ -77,7 +77,7 @@ class Decoder:
         self._phase, why = phases.phase_of(phases.of_files(counts), why)
         if self._phase is Phase.SERVING or counts.num_differed:
             self._tally.note_for_others(counts)
-        self._num_proven = counts.num_proven
+        self._num_proven, self._num_hits = counts.num_proven, counts.num_hits
         if self._phase is Phase.SERVING and self._desk.audit:
             self._phase = Phase.PROVING
         self._tally.begin_phase(self._phase)
@@ -125,7 +125,10 @@ class Decoder:
             self._desk.worked_s = max(self._desk.worked_s, thread_cpu_s())
             wants_more = self._tally.wants_more(key, self._num_proven)
             return functools.partial(self._make, key, None) if wants_more else self._plain
-        if self._phase is Phase.SERVING and not phases.must_check(self._tally.num_hits, key.now):
+        num_hits = self._tally.num_hits
+        if self._phase is Phase.SERVING and not phases.must_check(
+            self._num_hits, num_hits, key.now
+        ):
             found = self._read(kept, work)
             if found:
                 self._tally.serve(kept.made_us)

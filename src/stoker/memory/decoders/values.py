@@ -37,6 +37,8 @@ def pack(value: Any) -> tuple[Any, str]:
     """Return a value, and the kind of base that it has if it is an array that does not own its memory.
     Raises NotStorable."""
     numpy = sys.modules.get("numpy")
+    if isinstance(value, torch.Tensor) and type(value) is not torch.Tensor:
+        raise NotStorable("is a tensor of a class of its own")  # which `unpack` does not copy
     if numpy is None or type(value) is not numpy.ndarray:
         _refuse_memory(value)
         return value, _OWN

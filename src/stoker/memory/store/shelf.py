@@ -5,13 +5,14 @@
 Each worker that writes has a seat: a range of the mapping that it alone appends to. The mapping is
 sparse; its pages exist once they are touched, and all are gone with the last process that holds it.
 
-Promise: what was not written whole is not found: the index learns of a value when it is there. A
-value is read only, but while it is written, and but for whoever maps it as its own. All seats together hold at most the budget, but for what workers write in the same moment.
+Promise: what was not written whole is not found: the index learns of a value when it is there.
+Values are read-only, except while `put` writes them and in private mappings (`own_view`). All seats together hold at most the budget, but for what workers write in the same moment.
 Owner: the trainer makes it and hands out the seats; a seat's worker writes to it.
 """
 
 import contextlib
 import ctypes
+import mmap
 import os
 import struct
 from collections.abc import Iterator, Mapping
@@ -27,15 +28,17 @@ from stoker.wire.arena import Arena
 _NUM_SLOTS = 1 << 21  # of the index: 96 MB at most, of which only touched pages exist
 _MAX_NBYTES = 32 << 40  # of address space, of 128 TiB
 _SPAN_PER_BUDGET = 2
-_PAGE_NBYTES = 4096
+_PAGE_NBYTES = mmap.PAGESIZE
 _ALIGN_NBYTES = 64
 _libc = ctypes.CDLL(None)
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; before that it is refused, and pages come one by one
 _TAIL = struct.Struct("<q")
 _HAVE_ROWS_AT = (NUM_SEATS + 1) * _TAIL.size
 _DROPPED_AT, _NUM_DROPPED, _PROBES = 1024, 128, 4  # a table by hash
-_ROWS_AT = _PAGE_NBYTES
-assert _DROPPED_AT + _NUM_DROPPED * KEY_NBYTES <= _ROWS_AT
+_ROWS_AT = 4096
+_CHECKS_AT = _DROPPED_AT + _NUM_DROPPED * KEY_NBYTES  # the tails once more
+_OWNERS_AT = _CHECKS_AT + NUM_SEATS * _TAIL.size
+assert _OWNERS_AT + NUM_SEATS * _TAIL.size <= _ROWS_AT
 _INDEX_AT = -(-(_ROWS_AT + NUM_SEATS * MAX_PLACES * ROW_NBYTES) // _PAGE_NBYTES) * _PAGE_NBYTES
 _SEATS_AT = _INDEX_AT + _NUM_SLOTS * SLOT_NBYTES
 
@@ -57,9 +60,13 @@ class Shelf:
         self._have_rows = self._arena.view(_HAVE_ROWS_AT, NUM_SEATS)  # a byte a seat, its worker's
         self._dropped = self._arena.view(_DROPPED_AT, _NUM_DROPPED * KEY_NBYTES)
         self._index = Index(self._arena.view(_INDEX_AT, _NUM_SLOTS * SLOT_NBYTES), _NUM_SLOTS)
-        # Whether nothing but `put` can write to a value, a stray pointer of the script's neither.
-        self.is_protected = self._arena.protect(_SEATS_AT, NUM_SEATS * self.span_nbytes)
+        self._checks = self._arena.view(_CHECKS_AT, NUM_SEATS * _TAIL.size).cast("q")
+        self._owners = self._arena.view(_OWNERS_AT, NUM_SEATS * _TAIL.size).cast("q")  # pids
+        # Whether values are mapped read-only; `put` and `make_room` lift that for their range.
+        self._is_closed = self._arena.protect(_SEATS_AT, NUM_SEATS * self.span_nbytes)
+        self.is_protected = self._is_closed  # and always were
         self._taken: set[int] = set()
+        self._num_standing = 0  # workers that live, and got no seat
         self._owner_pid = os.getpid()
         self.disk: Disk | None = None
         self.why_no_disk = ""
@@ -83,17 +90,20 @@ class Shelf:
             self.why_no_disk = f"{getattr(error, 'strerror', '') or error}: {wish.path}"
 
     def take_seats(self, num: int) -> list[int]:
-        """Return as many free seats as there are, at most `num`; the lowest first, so
-        that each epoch's workers go on where the last one's ended, and few seats are looked at."""
+        """Return seats for workers that are to be started; fewer where there are not as many, for then
+        the others only read. The lowest first, so that each epoch's workers go on where the last one's
+        ended, and few seats are looked at."""
         free = sorted(set(range(NUM_SEATS)) - self._taken)
         found = free[:num]
         self._taken.update(found)
+        self._num_standing += num - len(found)
         return found
 
     def make_room(self) -> None:
         """Remove values that cost little, if there was no room for some that cost much; only while no
         worker lives, which may be reading them."""
-        if self._taken or 2 * self.used_nbytes() < self.budget_nbytes:
+        lives = self._taken or self._num_standing
+        if lives or 2 * self.used_nbytes() < self.budget_nbytes:
             return  # no sample takes half of it
         wanted = most_wanted([counts for _, _, counts in self.places().values()])
         if wanted is None or self.used_nbytes() + wanted.sample_nbytes <= self.budget_nbytes:
@@ -104,15 +114,25 @@ class Shelf:
             if missing_nbytes <= 0 or not must_go(cost, wanted.us_per_byte):
                 return
             self._index.remove(key)
-            with contextlib.suppress(OSError), self._writable(entry.offset, entry.nbytes):
-                self._arena.release(_SEATS_AT + entry.offset, entry.nbytes)
+            if not self._release(entry):
+                return
             self._removed[0] += entry.nbytes
             missing_nbytes -= entry.nbytes
 
-    def give_back(self, seats: list[int]) -> None:
-        """Free seats whose workers have ended."""
+    def _release(self, entry: Entry) -> bool:
+        """Give the memory of a value back. Returns whether the system does that."""
+        try:
+            with self._writable(entry.offset, entry.nbytes):
+                return self._arena.release(_SEATS_AT + entry.offset, entry.nbytes)
+        except OSError:
+            self.is_protected = False
+            return False
+
+    def give_back(self, seats: list[int], num: int) -> None:
+        """Free the seats of workers that have ended. num: of the workers, also of those that got none."""
         if os.getpid() == self._owner_pid:
             self._taken.difference_update(seats)
+            self._num_standing -= num - len(seats)
 
     # -- everybody's -----------------------------------------------------------------------------
 
@@ -130,12 +150,9 @@ class Shelf:
         """View a value so that nobody else sees what is written there; None if that cannot be."""
         return self._arena.own_view(_SEATS_AT + entry.offset, entry.nbytes)
 
-    def is_whole(self, entry: Entry, own: memoryview | None = None) -> bool:
-        """Whether a value's bytes are those that were written. own: as they are mapped there."""
-        address = self._arena.address + _SEATS_AT + entry.offset
-        if own is not None:
-            address = ctypes.addressof(ctypes.c_char.from_buffer(own))
-        return checksum(address, entry.nbytes) == entry.check
+    def is_whole(self, entry: Entry) -> bool:
+        """Whether a value's bytes are those that were written."""
+        return checksum(self._arena.address + _SEATS_AT + entry.offset, entry.nbytes) == entry.check
 
     def used_nbytes(self) -> int:
         return sum(self._tails) - self._removed[0]
@@ -207,19 +224,30 @@ class Shelf:
     def note_rows(self, seat: int) -> None:
         self._have_rows[seat] = 1
 
+    def own(self, seat: int) -> None:
+        """Have this process write there, and nobody else: not a worker that lives on in secret."""
+        self._owners[seat] = os.getpid()
+
     def has_room(self, seat: int, nbytes: int) -> bool:
-        if nbytes >= 1 << 32 or self._tails[seat] < 0:
-            return False  # more than an entry can tell; damaged
-        tail = self._tails[seat] + nbytes + _ALIGN_NBYTES
+        start = self._tail_of(seat)
+        if nbytes >= 1 << 32 or start is None:
+            return False  # more than an entry can tell
+        tail = start + nbytes + _ALIGN_NBYTES
         return tail <= self.span_nbytes and self.used_nbytes() + nbytes <= self.budget_nbytes
 
+    def _tail_of(self, seat: int) -> int | None:
+        """Return where a seat's values end. None if that is damaged, for there would be values, or if
+        another process writes there."""
+        is_whole = 0 <= self._tails[seat] == self._checks[seat]
+        return self._tails[seat] if is_whole and self._owners[seat] in (0, os.getpid()) else None
+
     def put(self, seat: int, key: bytes, parts: list[memoryview], made_us: int) -> bool:
-        """Append a value and tell the index. Returns False if the index has no room for its key, or the
-        system leaves the memory protected."""
-        if not self._index.has_room(key):
+        """Append a value and tell the index. Returns False if the index has no room for its key, or if
+        it cannot be written there."""
+        start = self._tail_of(seat)
+        if start is None or not self._index.has_room(key):
             return False
         nbytes = sum(part.nbytes for part in parts)
-        start = self._tails[seat]
         offset = at = seat * self.span_nbytes + start
         try:
             with self._writable(offset, nbytes):
@@ -229,15 +257,17 @@ class Shelf:
                     self._arena.view(where, part.nbytes)[:] = part.cast("B")
                     at += part.nbytes
         except OSError:
+            self.is_protected = False
             return False
         check = checksum(self._arena.address + _SEATS_AT + offset, nbytes)
         # Before the index: a worker that dies between the two leaves room unused, and no more.
-        self._tails[seat] = -(-(start + nbytes) // _ALIGN_NBYTES) * _ALIGN_NBYTES
+        tail = -(-(start + nbytes) // _ALIGN_NBYTES) * _ALIGN_NBYTES
+        self._tails[seat] = self._checks[seat] = tail
         entry = Entry(offset, nbytes, min(made_us, (1 << 32) - 1), os.getpid(), check)
         return self._index.add(key, entry)
 
     def _writable(self, offset: int, nbytes: int) -> contextlib.AbstractContextManager[None]:
-        if not self.is_protected:
+        if not self._is_closed:
             return contextlib.nullcontext()
         return self._arena.writable(_SEATS_AT + offset, nbytes)
 
@@ -248,6 +278,8 @@ class Seat:
     def __init__(self, shelf: Shelf, number: int | None) -> None:
         self.shelf = shelf
         self.number = number
+        if number is not None:
+            shelf.own(number)
 
     def row_of(self, key: bytes, name: str) -> Row | None:
         """Return the seat's row of a place, begun if need be; None if there is none to be had."""

@@ -80,6 +80,7 @@ class Seats:
         self._wish = wish
         self._shelf: Shelf | None = None
         self._seat_of: dict[Hashable, int] = {}
+        self._num = 0  # of workers
         if wish is not None:
             with _lock:
                 self._shelf = _get(wish)
@@ -89,6 +90,7 @@ class Seats:
                     self._shelf.make_room()
                     seats = self._shelf.take_seats(len(slots))
                     self._seat_of = dict(zip(slots, seats, strict=False))
+                    self._num = len(slots)
                     if self._shelf.disk is not None:
                         self._shelf.disk.make_room(wish.loader)
                         self._shelf.disk.open_seats(seats)
@@ -106,5 +108,6 @@ class Seats:
         """Free the seats, once their workers have ended."""
         if self._shelf is not None:
             with _lock:
-                self._shelf.give_back(list(self._seat_of.values()))
+                self._shelf.give_back(list(self._seat_of.values()), self._num)
             self._seat_of.clear()
+            self._num = 0

@@ -1,6 +1,7 @@
 """What one worker finds and keeps: in memory first, then on disk.
 
-Promise: what `memory_of` returns are the bytes that were kept under exactly this key.
+Promise: what `memory_of` returns are the bytes that were kept under exactly this key, checked; so is
+what `own_memory_of` returns, checked or protected.
 Owner: the worker's main thread.
 """
 
@@ -95,14 +96,14 @@ class Stores:
         return self._shelf.view(kept.entry) if self._shelf.is_whole(kept.entry) else None
 
     def own_memory_of(self, kept: Kept) -> memoryview | None:
-        """Return a value's bytes in memory that nobody else sees; None if there is none to be had,
-        if they are damaged or gone."""
+        """Return a value's bytes in memory that nobody else sees; None if there is none to be had, if
+        they are gone, or damaged where the shelf does not protect them. To check a large value takes
+        longer than to use a part of it."""
         if kept.is_on_disk:
             return self._read(kept.entry)
-        own = self._shelf.own_view(kept.entry)
-        if own is None or self._shelf.is_protected:
-            return own  # of large values a part is used: to check all would take longest
-        return own if self._shelf.is_whole(kept.entry, own) else None
+        if not self._shelf.is_protected and not self._shelf.is_whole(kept.entry):
+            return None
+        return self._shelf.own_view(kept.entry)
 
     def _read(self, entry: Entry) -> memoryview | None:
         assert self._disk is not None

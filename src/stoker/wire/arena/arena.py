@@ -82,32 +82,38 @@ class Arena:
         return None if mapped is None else mapped[offset - start :][:nbytes]
 
     def protect(self, offset: int, nbytes: int) -> bool:
-        """Let a range of whole pages be read only, by this process and those that it forks: who writes
-        there dies, as where there is no memory. Returns whether the system does that."""
-        return self._let(mmap.PROT_READ, offset, nbytes)
+        """Make a range of whole pages read-only in this process and in those that it forks: a write there
+        is a segmentation fault. Returns whether the system does that."""
+        return self._set_access(mmap.PROT_READ, offset, nbytes)
 
     @contextlib.contextmanager
     def writable(self, offset: int, nbytes: int) -> Iterator[None]:
-        """Let this process write to a range that is protected, meanwhile. Raises OSError."""
+        """Make a protected range writable in this process, inside the `with` block. By one thread at a
+        time. Raises OSError, also if it cannot be protected again."""
         start = offset // mmap.PAGESIZE * mmap.PAGESIZE
         length = -(-(offset + nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE - start
-        if not self._let(mmap.PROT_READ | mmap.PROT_WRITE, start, length):
+        if not self._set_access(mmap.PROT_READ | mmap.PROT_WRITE, start, length):
             raise OSError("memory stays protected")
         try:
             yield
         finally:
-            self._let(mmap.PROT_READ, start, length)
+            if not self._set_access(mmap.PROT_READ, start, length):
+                raise OSError("memory stays writable")
 
-    def _let(self, access: int, offset: int, nbytes: int) -> bool:
+    def _set_access(self, access: int, offset: int, nbytes: int) -> bool:
         return bool(_libc.mprotect(self.address + offset, nbytes, access) == 0)
 
-    def release(self, offset: int, nbytes: int) -> None:
-        """Give whole pages of a range back to the system; they read as zeros from then on."""
+    def release(self, offset: int, nbytes: int) -> bool:
+        """Give whole pages of a range back to the system; they read as zeros from then on. Returns
+        whether the system does that."""
         start = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
         length = (offset + nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - start
         if length > 0:
-            with contextlib.suppress(OSError):
+            try:
                 self._map.madvise(mmap.MADV_REMOVE, start, length)
+            except OSError:
+                return False
+        return True
 
     def extent(self, offset: int, nbytes: int) -> "ctypes.Array[ctypes.c_ubyte]":
         """Return an object that exports these bytes and lives as long as any view of any view.

@@ -10,7 +10,6 @@ import io
 import pathlib
 import pickle
 import struct
-import sys
 from typing import Any
 
 import torch
@@ -27,13 +26,6 @@ DTYPES = {
     )
 }  # fmt: skip
 IMMUTABLE = (*PLAIN, *PATHS)
-_MANY_PIXELS = 1 << 18  # a megabyte in memory: as large are mapped
-
-
-def is_as_in_memory(mode: str, size: tuple[int, int]) -> bool:
-    """Whether an image's pixels are kept as they lie in Pillow's memory: it takes a third more."""
-    is_large = size[0] * size[1] >= _MANY_PIXELS
-    return mode == "RGB" and is_large and sys.byteorder == "little"
 
 
 class NotStorable(Exception):

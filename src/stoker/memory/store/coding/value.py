@@ -13,15 +13,7 @@ from typing import Any
 import torch
 
 from stoker.memory.store.coding import subclasses
-from stoker.memory.store.coding.layout import (
-    ALIGN_NBYTES,
-    DTYPES,
-    HEAD,
-    PATHS,
-    address_of,
-    is_as_in_memory,
-    loads,
-)
+from stoker.memory.store.coding.layout import ALIGN_NBYTES, DTYPES, HEAD, PATHS, address_of, loads
 from stoker.wire.palette import Planes, palette
 from stoker.wire.stream_copy import STREAM_NBYTES, stream_copy
 
@@ -29,7 +21,7 @@ Rows = Mapping[tuple[object, ...], torch.Tensor]
 
 
 class Value:
-    """A value as it lies in memory. copied: whether what is built may be written to by the script."""
+    """A value as it lies in memory. copied: whether what is built lies in memory of its own."""
 
     def __init__(self, memory: memoryview) -> None:
         nbytes, _ = HEAD.unpack_from(memory)
@@ -190,7 +182,7 @@ class Value:
         _, mode, size, info, readonly, has_exif, nbytes = described
         told = self._built(info, copied)
         pixels = self._next(nbytes)
-        if is_as_in_memory(mode, size):
+        if mode == "RGB" and nbytes == 4 * size[0] * size[1] > 0:  # see encoding.py
             mapped = image.core.map_buffer(pixels, size, "raw", 0, (mode, 0, 1))
             made = image.Image()._new(mapped.copy())
         else:
