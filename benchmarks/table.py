@@ -62,7 +62,8 @@ GROUPS = {
         "handover", "handover-small",
     ),
     "Remembered work": (
-        "remembered-photos", "remembered-sounds", "remembered-scans", "remembered-videos",
+        "remembered-photos", "remembered-sounds", "remembered-volumes", "remembered-scans",
+        "remembered-videos",
         "remembered-cold", "remembered-nothing",
     ),
     "Other machines": (

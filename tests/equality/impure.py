@@ -6,6 +6,7 @@ be tested. Not a test module: pytest rewrites those, and what is rewritten canno
 """
 
 import functools
+import importlib
 import multiprocessing
 import os
 import random
@@ -65,6 +66,26 @@ class OfAFile(Base):
     def __getitem__(self, i):
         text = Path(self.paths[i]).read_text()
         return numbers(i, work(len(text)) + sum(map(ord, text)))
+
+
+class ImportsWhatTellsTheEnvironment(Base):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        from tests.equality import impure_import  # in each worker anew
+
+        return numbers(i, work(i) + impure_import.told(i))
+
+
+class RunsAModuleAgain(Base):
+    becomes = "calls os.unsetenv"
+
+    def __getitem__(self, i):
+        from tests.equality import impure_import
+
+        os.environ.pop("A_LIBRARY_FOR_TESTS", None)
+        importlib.reload(impure_import)
+        return numbers(i, work(i))
 
 
 class ByWorker(Base):

@@ -264,6 +264,8 @@ class Place:
         if trace:
             self._leave(trace)
         has_imported = self._desk.watch_readers()  # then a file may have been opened unseen
+        if has_imported:
+            self._guarded(self._restate)  # a library may have told the environment something
         took_another = prefix.took_another()  # which may have drawn
         if trace or has_drawn or has_imported or took_another:
             self._tally.count(num_misses=1)

@@ -11,6 +11,7 @@ is opened.
 
 import os
 import sys
+import types
 from collections.abc import Sequence
 
 from stoker.fingerprint.outside import TELLING, WRITES
@@ -29,7 +30,7 @@ class Opened:
 
     def __init__(self) -> None:
         self._paths: list[str] | None = None
-        self._trace = ""
+        self._trace = self._first_trace = ""  # of a sample; of a library that it imports
         self._num_modules = 0
         self._counters: int | None = None  # /proc/self/io
         self._read_nbytes: int | None = None
@@ -38,7 +39,7 @@ class Opened:
     def begin(self, counts_bytes: bool = True) -> None:
         """counts_bytes: whether to look for files that compiled code opens unseen."""
         self._read_nbytes = self._num_read() if counts_bytes else None  # opens a file itself
-        self._paths, self._trace = [], ""
+        self._paths, self._trace, self._first_trace = [], "", ""
         self._num_modules = len(sys.modules)
 
     def note(self, path: object) -> None:
@@ -51,6 +52,8 @@ class Opened:
         outside or a folder that was listed, in words; empty if there is none."""
         found, self._paths = list(dict.fromkeys(self._paths or [])), None
         has_imported = len(sys.modules) != self._num_modules  # and read what it has imported
+        if not has_imported:  # modules were run again, as by importlib.reload
+            self._trace = self._trace or self._first_trace
         if self._trace or self._read_nbytes is None or has_imported:
             return found, self._trace
         nbytes = self._num_read() - self._read_nbytes
@@ -76,13 +79,31 @@ class Opened:
         if event == "open":
             path, _, flags = arguments
             if isinstance(flags, int) and flags & WRITES:
-                self._trace = "writes to a file"
+                self._note_trace("writes to a file")
             elif not isinstance(path, int):
                 self._paths.append(_as_text(path))
         elif event in _LISTING:
-            self._trace = "lists a folder"
+            self._note_trace("lists a folder")
         else:
-            self._trace = f"calls {event}"
+            self._note_trace(f"calls {event}")
+
+    def _note_trace(self, what: str) -> None:
+        if _is_importing(sys._getframe(2)):
+            self._first_trace = what
+        else:
+            self._trace = what
+
+
+def _is_importing(frame: types.FrameType | None) -> bool:
+    """Whether a frame is of a module's own code, which an import in a sample runs."""
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        if name.startswith("stoker.memory."):  # which called the sample
+            return False
+        if name == "importlib._bootstrap":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _size_of(path: str) -> int:
