@@ -838,8 +838,8 @@ FIGURES = {
             name="remembered-cold",
             work="the first epoch of a process that finds what another has kept on disk",
             cases=(
-                remembered_cold("images-val", 10_240),
-                remembered_cold("mel-clean", 8_192),
+                remembered_cold("images-val", 20_480),
+                remembered_cold("mel-clean", 16_384),
                 remembered_cold("scans", 256),
             ),
         ),

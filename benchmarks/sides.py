@@ -39,6 +39,13 @@ def command(
     return plain
 
 
+def environment(token: str) -> dict[str, str]:
+    """A side's environment. Python may keep what it compiles there: an installed stoker is compiled."""
+    env = {**os.environ, TOKEN_NAME: token}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    return env
+
+
 def pids_with(token: str) -> list[int]:
     """Processes whose environment holds the token, whoever their parent is now."""
     needle, pids = f"{TOKEN_NAME}={token}".encode(), []
@@ -145,7 +152,7 @@ def run_side(
 
     # Files, not pipes: a process that was left behind would hold a pipe open.
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        argv, env = command(side, script, flags, run_flags), {**os.environ, TOKEN_NAME: token}
+        argv, env = command(side, script, flags, run_flags), environment(token)
         began_s = time.perf_counter()
         process = subprocess.Popen(argv, stdout=out, stderr=err, env=env, start_new_session=True)
         limit_s, late = LEAVE_LIMIT_S, ""

@@ -5,7 +5,6 @@ drifts or is busy with others hurts both alike; starting up is paid once.
 """
 
 import json
-import os
 import secrets
 import subprocess
 import tempfile
@@ -14,7 +13,7 @@ from typing import Any, Self
 
 from figures import Pair
 from many_loaders import ODD_LOADERS
-from sides import LEAVE_LIMIT_S, TOKEN_NAME, CannotMeasureError, command, end_all
+from sides import LEAVE_LIMIT_S, CannotMeasureError, command, end_all, environment
 
 
 class Side:
@@ -33,7 +32,7 @@ class Side:
             stderr=self._err,
             text=True,
             start_new_session=True,
-            env={**os.environ, TOKEN_NAME: self._token},
+            env=environment(self._token),
         )
         return self
 

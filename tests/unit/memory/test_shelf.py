@@ -12,7 +12,7 @@ import pytest
 from stoker.memory.desk import is_dropped
 from stoker.memory.phases import EMPTY, packed
 from stoker.memory.store import Key, Seat, ShelfAccess, Stores, encode, make_shelf
-from stoker.memory.store.index import SLOT_NBYTES, Entry, Index
+from stoker.memory.store.index import SLOT_NBYTES, Entry, Index, slot_of
 from stoker.memory.store.rows import MAX_PLACES
 from stoker.wire.arena import Arena
 from tests.equality.remembering import values_open, with_small_index
@@ -320,3 +320,17 @@ def test_a_view_of_ones_own_is_refused_where_another_file_has_got_the_number(tmp
     assert shelf.own_view(entry) is None
     del shelf
     os.close(fd)  # that is not ours to close
+
+
+def test_an_index_takes_over_what_is_whole_of_anothers():
+    there = Index(memoryview(bytearray(64 * SLOT_NBYTES)), 64)
+    keys = [bytes([k]) * 16 for k in range(1, 5)]
+    slots = bytearray(b"".join(slot_of(key, ENTRY) for key in keys))
+    slots[2 * SLOT_NBYTES + 20] ^= 1
+    there.load(bytes(slots) + b"a part of a slot", 99)
+    found = [there.find(key) for key in keys]
+    assert found == [ENTRY._replace(pid=99)] * 2 + [None, ENTRY._replace(pid=99)]
+    again = ENTRY._replace(offset=640)
+    there.load(slot_of(keys[0], again), 7)
+    assert there.find(keys[0]) == again._replace(pid=7)
+    assert len(there.entries()) == 3

@@ -19,7 +19,8 @@ _BODY = struct.Struct(
 )  # key, offset, nbytes, microseconds, maker's pid, value's checksum
 _CHECK_AT = _BODY.size  # 40: eight bytes of checksum
 _PROBES = 16  # slots that a key may lie in
-_EMPTY = bytes(SLOT_NBYTES)
+_PID, _PID_AT = struct.Struct("<I"), 32  # of the body
+_EMPTY, _NO_KEY = bytes(SLOT_NBYTES), bytes(KEY_NBYTES)
 _GONE = b"\xff" * SLOT_NBYTES
 assert _CHECK_AT + 8 == SLOT_NBYTES
 
@@ -63,6 +64,25 @@ class Index:
                 self._memory[at : at + SLOT_NBYTES] = made
                 return True
         return False
+
+    def load(self, slots: bytes, pid: int) -> None:
+        """Add slots as another index has them, those that are damaged left out; while nobody else
+        writes. pid: in place of theirs."""
+        memory, mask = self._memory, self._mask & ~(_PROBES - 1)
+        maker = _PID.pack(pid)
+        # Written out: a run may find a million.
+        for at in range(0, len(slots) - SLOT_NBYTES + 1, SLOT_NBYTES):
+            body = slots[at : at + _CHECK_AT]
+            if _checksum(body) != slots[at + _CHECK_AT : at + SLOT_NBYTES]:
+                continue
+            body = body[:_PID_AT] + maker + body[_PID_AT + _PID.size :]
+            key = body[:KEY_NBYTES]
+            first = int.from_bytes(key[:8], "little") & mask
+            for there in range(first * SLOT_NBYTES, (first + _PROBES) * SLOT_NBYTES, SLOT_NBYTES):
+                found = memory[there : there + KEY_NBYTES]
+                if found in (_NO_KEY, key):
+                    memory[there : there + SLOT_NBYTES] = body + _checksum(body)
+                    break
 
     def has_room(self, key: bytes) -> bool:
         """Whether a slot is to be had for a key. Told without a look at checksums: of a torn slot of

@@ -95,8 +95,7 @@ class Disk:
             number, self._num_segments = self._num_segments, self._num_segments + 1
             at = _NAMES_AT + number * _NAME.size
             self._arena.view(at, _NAME.size)[:] = _NAME.pack(name.encode())
-            for key, entry in self._folder.entries_of(name):
-                self._index.add(key, entry._replace(pid=number))
+            self._index.load(self._folder.slots_of(name), number)
 
     def open_seats(self, seats: list[int]) -> None:
         """Before workers are forked open the files without a name that they write to."""

@@ -14,12 +14,10 @@ import os
 import re
 import uuid
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 from stoker.clock import wall_ns
 from stoker.memory.phases import EMPTY, Counts
-from stoker.memory.store.index import SLOT_NBYTES, Entry, read_slot
 from stoker.memory.store.rows import pack_counts, unpack_counts
 
 NAME = "stoker-remembered-1"
@@ -50,16 +48,12 @@ class Folder:
         own = [name for name in found if name.startswith(self.run)]
         return sorted(found.keys() - own, key=lambda name: -found[name])
 
-    def entries_of(self, name: str) -> Iterator[tuple[bytes, Entry]]:
-        """Iterate keys and where their values lie; what is damaged is left out."""
+    def slots_of(self, name: str) -> bytes:
+        """Return what tells of a file's values, as an index takes it; some of it may be damaged."""
         try:
-            told = self._at(name, _INDEX).read_bytes()
+            return self._at(name, _INDEX).read_bytes()
         except OSError:
-            return
-        for at in range(0, len(told) - SLOT_NBYTES + 1, SLOT_NBYTES):
-            found = read_slot(told[at : at + SLOT_NBYTES])
-            if found is not None:
-                yield found
+            return b""
 
     def used_nbytes(self) -> int:
         """Add up all files. Raises OSError."""
