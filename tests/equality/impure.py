@@ -78,7 +78,7 @@ class ImportsWhatTellsTheEnvironment(Base):
 
 
 class RunsAModuleAgain(Base):
-    becomes = "calls os.unsetenv"
+    becomes = "calls os.unsetenv or changes something that the dataset reaches"
 
     def __getitem__(self, i):
         from tests.equality import impure_import

@@ -4,6 +4,7 @@ Promise: the sample is the one that the dataset makes; what was learnt of it is 
 """
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -49,6 +50,7 @@ class Lesson:
         self._fingerprint, self._first_draw = fingerprint, first_draw
         self._known: Depth | None = depth_of_draw(first_draw)
         self._state = None if fingerprint is None else fingerprint()
+        self._num_modules = len(sys.modules)
         self._evidence = Evidence(self._tell if profiles else None, trusted)
         self._drew: Path | None = None
         self._here: Path = (0,)
@@ -139,7 +141,9 @@ class Lesson:
             except Exception as error:  # what could be watched before the sample cannot be now
                 self._why = self._why or str(error)
             else:
-                if has_changed:
+                # A library that was imported meanwhile may have told the environment something: the
+                # next comparison has nothing to do with that.
+                if has_changed and len(sys.modules) == self._num_modules:
                     self._why = self._why or "changes something that the dataset reaches"
 
     def _tell(self, why: str) -> None:
