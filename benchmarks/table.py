@@ -63,8 +63,7 @@ GROUPS = {
     ),
     "Remembered work": (
         "remembered-photos", "remembered-sounds", "remembered-volumes", "remembered-scans",
-        "remembered-videos",
-        "remembered-cold", "remembered-nothing",
+        "remembered-videos", "remembered-cold", "remembered-nothing",
     ),
     "Other machines": (
         "offload", "ingest", "scale", "thin-link", "lossless", "kill", "join", "relay",

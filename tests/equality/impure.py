@@ -77,6 +77,22 @@ class ImportsWhatTellsTheEnvironment(Base):
         return numbers(i, work(i) + impure_import.told(i))
 
 
+class CountsAndImports(Base):
+    """While it is learnt from, each of its samples imports something."""
+
+    becomes = "changes something that the dataset reaches"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.seen = 0
+
+    def __getitem__(self, i):
+        self.seen += 1
+        if self.seen <= 14:
+            sys.modules[f"imported_{self.seen}"] = sys.modules[__name__]
+        return numbers(i, work(i))
+
+
 class RunsAModuleAgain(Base):
     becomes = "calls os.unsetenv or changes something that the dataset reaches"
 

@@ -324,6 +324,8 @@ class Place:
     def _note(self, finding: Finding) -> None:
         first_draw = min(self._tally.counts.first_draw, phases.packed(finding.drew))
         self._tally.put(first_draw=first_draw)
+        if finding.is_disturbed:
+            self._compared_draw = -1
         is_counted = finding.is_final or self._num_watched > _MAX_OPEN
         self._tally.count(num_learnt=int(is_counted), num_of_session=int(finding.is_of_session))
         if finding.why:

@@ -20,12 +20,14 @@ Fingerprint = Callable[[], object]  # to be compared
 class Finding(NamedTuple):
     """What a sample has shown. drew: where, empty if nowhere; is_final: nobody could look further
     inside; why: it depends on more than its index, or changes something; is_of_session: it depends
-    on a variable that another run may have otherwise."""
+    on a variable that another run may have otherwise; is_disturbed: what it changes is not known, for
+    it has imported something, and the next one is to be compared."""
 
     drew: Path
     is_final: bool
     why: str
     is_of_session: bool
+    is_disturbed: bool = False
 
 
 class Lesson:
@@ -51,6 +53,7 @@ class Lesson:
         self._known: Depth | None = depth_of_draw(first_draw)
         self._state = None if fingerprint is None else fingerprint()
         self._num_modules = len(sys.modules)
+        self._is_disturbed = False
         self._evidence = Evidence(self._tell if profiles else None, trusted)
         self._drew: Path | None = None
         self._here: Path = (0,)
@@ -78,7 +81,9 @@ class Lesson:
         drew = self._drew or ()
         is_open = drew in self._not_entered and packed(drew) <= self._first_draw
         of_session = self._evidence.is_of_session
-        return sample, Finding(drew, not is_open, self._why or trace, of_session)
+        is_final = not is_open and not self._is_disturbed
+        why = self._why or trace
+        return sample, Finding(drew, is_final, why, of_session, self._is_disturbed)
 
     def _made(self, dataset: Any, index: Any, split: Split | None) -> Any:
         if split is None:
@@ -141,9 +146,9 @@ class Lesson:
             except Exception as error:  # what could be watched before the sample cannot be now
                 self._why = self._why or str(error)
             else:
-                # A library that was imported meanwhile may have told the environment something: the
-                # next comparison has nothing to do with that.
-                if has_changed and len(sys.modules) == self._num_modules:
+                # A library that was imported meanwhile may have told the environment something.
+                self._is_disturbed = has_changed and len(sys.modules) != self._num_modules
+                if has_changed and not self._is_disturbed:
                     self._why = self._why or "changes something that the dataset reaches"
 
     def _tell(self, why: str) -> None:
