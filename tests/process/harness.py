@@ -80,10 +80,10 @@ class Running:
     def read(self, name: str) -> str:
         return (self.folder / name).read_text(errors="replace")
 
-    def finish(self, but: Collection[int] = ()) -> "Finished":
+    def finish(self, but: Collection[int] = (), patience_s: float = PATIENCE_S) -> "Finished":
         """but: pids of processes that may stay, and are not waited for."""
         try:
-            returncode = self.process.wait(PATIENCE_S)
+            returncode = self.process.wait(patience_s)
         except subprocess.TimeoutExpired:
             self.signal(signal.SIGABRT)
             raise AssertionError(f"does not end; stderr: {self.read('stderr')}") from None
@@ -206,9 +206,11 @@ def started(
         os.close(read_fd)
 
 
-def finished(command: list[str], folder: Path, **kwargs: Any) -> Finished:
+def finished(
+    command: list[str], folder: Path, *, patience_s: float = PATIENCE_S, **kwargs: Any
+) -> Finished:
     with started(command, folder, **kwargs) as running:
-        return running.finish()
+        return running.finish(patience_s=patience_s)
 
 
 def plain_and_ours(

@@ -21,7 +21,7 @@ from stoker.cli.tell.completions import SHELLS, commands
 from tests.conftest import wait_until_gone
 from tests.needs import NEEDS_RAY
 from tests.process import pages
-from tests.process.harness import finished
+from tests.process.harness import PATIENCE_S, finished
 from tests.process.nodes import Nodes, ray_of
 from tests.process.pages import FENCED, PAGES, ROOT
 
@@ -204,7 +204,8 @@ def run_block(name: str, place: Path, **environ: str) -> None:
         script = re.sub(rf"(?<= ){placeholder}(?= )", value, script)
     path = f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
     own = {"PATH": path, "OMP_NUM_THREADS": "1", "SLURM_JOB_ID": "1"}
-    ran = finished(["bash", "-e", "-c", script], place / "..", environ=own | environ, cwd=place)
+    kwargs = {"environ": own | environ, "cwd": place, "patience_s": len(here) * PATIENCE_S}
+    ran = finished(["bash", "-e", "-c", script], place / "..", **kwargs)
     assert ran.returncode == 0, ran.stderr
     wait_until_gone(frozenset(ran.leftovers), OTHERS_GONE_WITHIN_S)
     assert [what for pid, what in ran.leftovers.items() if Path(f"/proc/{pid}").exists()] == []

@@ -418,9 +418,12 @@ class Worker:
 
 def _without_ours(trace: types.TracebackType | None) -> types.TracebackType | None:
     """Return a traceback without what stands in for a dataset, between torch's code and its own."""
-    if trace is None:
-        return None
-    rest = _without_ours(trace.tb_next)
-    if trace.tb_frame.f_code.co_filename.startswith(STAND_INS):
-        return rest
-    return types.TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
+    kept = []
+    while trace is not None:  # in a loop: one of a RecursionError is as long as the stack may be
+        if not trace.tb_frame.f_code.co_filename.startswith(STAND_INS):
+            kept.append(trace)
+        trace = trace.tb_next
+    rest = None
+    for each in reversed(kept):
+        rest = types.TracebackType(rest, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return rest

@@ -116,7 +116,8 @@ def nodes(model: Network) -> None:
         return nn.functional.cross_entropy(answer[:num_seeds], part.y[:num_seeds])
 
     settings = {"batch_size": 64, "shuffle": True, "num_workers": 2}
-    train(NodeLoader(graph, OneHop(graph), **settings), loss_of, model)
+    here = NodeLoader(graph, OneHop(graph), **settings)  # to the end: else the report may take
+    train(here, loss_of, model)  # `there` for the same loader, made anew
     there = NodeLoader(graph, OneHop(graph), filter_per_worker=True, **settings)
     kept = NodeLoader(graph, OneHop(graph), persistent_workers=True, **settings)
     train(kept, loss_of, model, 3)

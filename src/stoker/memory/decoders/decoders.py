@@ -29,6 +29,7 @@ from stoker.memory.watch import is_traced, lasting_of
 from stoker.stack import passed_over
 from stoker.trusted import is_trusted
 
+_HELD = ""  # no name of an argument
 _active: "Decoders | None" = None  # this process's, to which redirected calls go
 _redirected: dict[Redirected | Opener, Undo | None] = {}
 
@@ -144,7 +145,11 @@ def _serving(redirected: Redirected) -> Hook:
             work = _guarded(redirected, original, arguments, named)
         if decoders is None or work is None:
             return original(*arguments, **named)
-        return decoders.call(redirected.shown, work)
+        value = decoders.call(redirected.shown, work)
+        # So that it ends with the call, as the function's own frame would, and so does a file that nobody has
+        # closed: Python's warning names the line that had called.
+        named[_HELD] = work
+        return value
 
     return hook
 
