@@ -145,8 +145,8 @@ class LargeImageInPlace(Base):
     becomes = KEPT
 
     def __getitem__(self, i):
-        pixels = (np.arange(840_000) % 251 + hard_work(i) % 5).astype(np.uint8)
-        image = Image.fromarray(pixels.reshape(400, 700, 3))
+        pixels = (np.arange(1_125_000) % 251 + hard_work(i) % 5).astype(np.uint8)
+        image = Image.fromarray(pixels.reshape(500, 750, 3))
         image.putpixel((random.randrange(700), 3), (1, 2, 3))
         return numbers(i, *image.transpose(random.choice((0, 1))).tobytes()[-9000:])
 

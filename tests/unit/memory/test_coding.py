@@ -145,9 +145,7 @@ def test_images_are_equal_whatever_lies_beside_their_colours():
     beside = image.tobytes("raw", "RGBX")
     other = Image.frombytes("RGB", image.size, image.tobytes())
     assert other.tobytes("raw", "RGBX") != beside
-    parts = encode(image)
-    assert b"".join(parts) == b"".join(encode(other))
-    assert sum(part.nbytes for part in parts) > 4 * 640 * 480  # not as it is told by tobytes
+    assert b"".join(encode(image)) == b"".join(encode(other))
 
 
 @pytest.mark.parametrize("kind", [pathlib.Path, pathlib.PurePosixPath])

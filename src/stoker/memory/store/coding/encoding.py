@@ -26,9 +26,6 @@ from stoker.memory.store.coding.layout import (
 from stoker.wire.palette import palette, planes_of
 
 _MAX_DEPTH = 16
-_MANY_PIXELS = (
-    1 << 18
-)  # of an image that is kept as RGBX: there it saves half a millisecond and more
 _MODES = {"1", "L", "LA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "I", "F", "I;16"}
 _IMAGE_NAMES = {"_im", "_mode", "_size", "palette", "info", "_readonly", "_exif"}  # Pillow 11 to 13
 
@@ -121,7 +118,7 @@ class _Encoder:
         if getattr(value, "_exif", None) is not None:
             raise NotStorable("an image with more than its pixels")
         info = self.describe(value.info, 1)
-        pixels = _pixels_of(value)
+        pixels = memoryview(value.tobytes())
         self._add(pixels)
         return (
             "i",
@@ -171,18 +168,6 @@ def encode(
     described = dumps(encoder.describe(value))
     head = HEAD.pack(len(described), len(encoder.buffers)) + described
     return [memoryview(head + bytes(-len(head) % ALIGN_NBYTES)), *encoder.buffers]
-
-
-def _pixels_of(image: Any) -> memoryview:
-    """Return an image's pixels. Large RGB images are kept as RGBX, Pillow's own layout: it takes a third
-    more, and comes back in half the time. The unused fourth byte may be anything; 255 here, so that
-    equal images give equal bytes."""
-    width, height = image.size
-    if image.mode != "RGB" or width * height < _MANY_PIXELS or sys.byteorder != "little":
-        return memoryview(image.tobytes())
-    pixels = bytearray(image.tobytes("raw", "RGBX"))
-    torch.frombuffer(pixels, dtype=torch.int32).bitwise_or_(-1 << 24)
-    return memoryview(pixels)
 
 
 def _key(key: Any) -> Any:

@@ -181,12 +181,7 @@ class Value:
         image: Any = sys.modules["PIL.Image"]
         _, mode, size, info, readonly, has_exif, nbytes = described
         told = self._built(info, copied)
-        pixels = self._next(nbytes)
-        if mode == "RGB" and nbytes == 4 * size[0] * size[1] > 0:  # see encoding.py
-            mapped = image.core.map_buffer(pixels, size, "raw", 0, (mode, 0, 1))
-            made = image.Image()._new(mapped.copy())
-        else:
-            made = image.frombytes(mode, size, pixels)
+        made = image.frombytes(mode, size, self._next(nbytes))
         made.info = told
         made._readonly = readonly
         if has_exif:
