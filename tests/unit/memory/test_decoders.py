@@ -387,6 +387,25 @@ def test_a_warning_names_the_callers_line_and_its_value_is_not_kept(memory, fold
     assert memory._decoders["read"]._tally.counts.num_stored == 0
 
 
+def test_a_file_that_nobody_closed_is_warned_of_where_it_is_without_stoker(memory, folder):
+    """Unlike Pillow's own, a file of the script's that only its image holds ends with the load."""
+
+    def seen(path, read):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            read(lambda path: Image.open(Path(path).open("rb")).convert("RGB"), path)  # noqa: SIM115  # so
+        return [(each.filename, each.lineno) for each in caught]
+
+    paths = paths_of(folder, "jpg")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plain = seen(paths[0], lambda read, path: read(path))
+        served(memory, loaded, paths)
+    assert [Path(name).name for name, _ in plain] == ["Image.py"]
+    for path in paths:
+        assert seen(path, memory.during) == plain
+
+
 def test_an_array_comes_back_with_its_base_and_strides(memory, folder):
     flat = np.arange(24.0)
     arrays = [

@@ -6,7 +6,7 @@ import pytest
 
 from stoker.wire.channel import Channel
 from stoker.wire.frame import Flag, Kind, pack
-from stoker.worker.loop import Worker
+from stoker.worker.loop import Worker, _without_ours
 
 
 @pytest.fixture
@@ -61,3 +61,19 @@ def test_no_free_task_passes_one_of_a_chain(pair):
     ask(trainer, 6)
     ask(trainer, 1, Flag.FREE)
     assert done(worker, 3) == [9, 6, 1]
+
+
+def test_a_traceback_as_long_as_the_stack_stays_whole():
+    def deeper():
+        deeper()
+
+    try:
+        deeper()
+    except RecursionError as error:
+        trace = error.__traceback__
+    shown = _without_ours(trace)
+    num = 0
+    while trace is not None:
+        assert (shown.tb_frame, shown.tb_lineno) == (trace.tb_frame, trace.tb_lineno)
+        trace, shown, num = trace.tb_next, shown.tb_next, num + 1
+    assert shown is None and num > 500

@@ -88,7 +88,7 @@ class Index:
         """Whether a slot is to be had for a key. Told without a look at checksums: of a torn slot of
         another key it says that it is taken."""
         slots = (bytes(self._memory[at : at + KEY_NBYTES]) for at in self._slots_of(key))
-        return any(found in (key, _EMPTY[:KEY_NBYTES], _GONE[:KEY_NBYTES]) for found in slots)
+        return any(found in (key, _NO_KEY, _GONE[:KEY_NBYTES]) for found in slots)
 
     def entries(self) -> list[tuple[bytes, Entry]]:
         """List what is there. Reads all of it."""

@@ -15,9 +15,8 @@ import torch
 
 from stoker.wire.palette import palette
 
-_FORMAT = (
-    3  # of values and counts: to be raised when store/coding/ or phases.py changes what they mean
-)
+# Of values and counts: to be raised when store/coding/ or phases.py changes what they mean.
+_FORMAT = 3
 # Variables that differ from terminal to terminal and from job to job; a sample that is seen to read
 # one is not kept for another run (watch/evidence.py).
 _SESSION = {
