@@ -22,6 +22,7 @@ MINUTES = {  # of two processes, what the full tier has more than the default on
     "tests/equality/test_in_process.py": 6,
     "tests/equality/test_spawned.py": 1,
     "tests/equality/test_scripts.py": 5,
+    "tests/equality/test_image_files.py": 2,
     "tests/process/test_arming.py": 1,
     "tests/process/test_away.py": 4,
     "tests/process/test_bad_inputs.py": 1,
@@ -30,6 +31,7 @@ MINUTES = {  # of two processes, what the full tier has more than the default on
     "tests/process/test_parts.py": 2,
     "tests/process/test_printed.py": 1,
     "tests/process/test_probe.py": 2,
+    "tests/process/test_sanitized.py": 1,
     "tests/process/test_verify.py": 3,
 }
 ROOMS = {
@@ -45,6 +47,7 @@ ROOMS = {
     "remote": ["process/test_away", "process/test_parts", "process/test_printed"],
     "gradients": ["process/test_gradients", "process/test_probe"],
     "memory": ["equality/test_matrix"],
+    "images": ["process/test_sanitized", "equality/test_image_files"],
     "verify": ["process/test_verify"],
     "reports": ["process/test_ends"],
     "api": ["process/test_arming"],

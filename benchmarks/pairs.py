@@ -103,6 +103,9 @@ def one_pair(number: int, case: Case, effort: Effort, chosen: dict[str, tuple[st
     if case.ceiling:
         flags = (*case.flags, *(case.quick_flags if effort.quick else ()))
         sides["bare"] = partial(run_side, "plain", case.ceiling, flags)
+    if case.peer:
+        flags = (*case.flags, *(case.quick_flags if effort.quick else ()), "--peer", case.peer)
+        sides[case.peer] = partial(run_side, "plain", "peer_images.py", flags)
     names = list(sides)
     first = (number - 1) % len(names)
     found = {name: sides[name]() for name in names[first:] + names[:first]}

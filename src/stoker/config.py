@@ -153,6 +153,12 @@ def _cache(text: str) -> str:
     return text
 
 
+def _images(text: str) -> str:
+    if text not in ("auto", "off", "audit"):
+        raise ConfigError(f"images: got {text!r}; give auto, off or audit")
+    return text
+
+
 def _flag(text: str) -> bool:
     if text.lower() in ("1", "true", "yes", "on"):
         return True
@@ -230,6 +236,15 @@ class Settings(NamedTuple):
             group=BATCHES,
         ),
     ] = None
+    images: Annotated[
+        str,
+        Setting(
+            _images, "auto|off|audit",
+            "make Pillow's and torchvision's images faster where every bit stays the same, and check "
+            "it now and then; audit: make each the usual way too, and compare; default: auto",
+            group=BATCHES,
+        ),
+    ] = "auto"
     cache: Annotated[
         str,
         Setting(

@@ -53,7 +53,9 @@ def _line_of(function: Callable[..., Any], name: str) -> int | None:
     if code is None:
         return None
     lines = (
-        i.positions.lineno for i in dis.get_instructions(code) if i.argval == name and i.positions
+        i.positions.lineno
+        for i in dis.get_instructions(code)
+        if i.argval == name and i.positions and i.opname.startswith("LOAD")  # not: `for name in`
     )
     return next(lines, None)
 

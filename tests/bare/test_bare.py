@@ -48,7 +48,8 @@ def test_the_wheel_holds_the_line_that_arms_and_the_compiled_file_and_no_tests(w
     tops = {name.partition("/")[0] for name in names}
     assert tops == {"stoker", "stoker.pth", "stoker-0.1.0.dist-info"}
     if "none-any" not in wheel.name:
-        assert {"stoker/wire/libstream_copy.so", "stoker/wire/libpalette.so"} <= set(names)
+        libraries = {"wire/libstream_copy.so", "wire/libpalette.so", "images/libimages.so"}
+        assert {f"stoker/{name}" for name in libraries} <= set(names)
         assert wheel.name.endswith("-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl")
 
 

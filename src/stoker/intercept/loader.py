@@ -28,6 +28,7 @@ from stoker.verify import side
 if TYPE_CHECKING:
     from torch.utils.data.dataloader import DataLoader
 
+    from stoker.images.report import ImagesWish
     from stoker.loaders.fallback import Attempt
     from stoker.loaders.multiprocess import StreamOptions
     from stoker.memory.store import Wish
@@ -515,6 +516,7 @@ def _options(loader: "DataLoader[Any]", place: str) -> "StreamOptions":
         fleet=run.fleet(),
         may_hedge=not settings.no_hedge,
         wish=_wish(loader, place),
+        images=_images_wish(),
         held_limit_nbytes=(
             int(HELD_FRAC_OF_MACHINE * nbytes) if settings.memory is None else settings.memory
         ),
@@ -542,6 +544,17 @@ def _wish(loader: "DataLoader[Any]", place: str) -> "Wish | None":
         trusted,
         asked,
     )
+
+
+def _images_wish() -> "ImagesWish | None":
+    """Return what a loader's workers are to know of fast images; None: nothing is made faster."""
+    from stoker.images.report import report
+
+    asked = run.settings.images
+    if asked == "off":
+        return None
+    run.recorder().fast_images = report.places
+    return report.wish(audit=asked == "audit")
 
 
 def _cache_nbytes() -> int:

@@ -14,7 +14,7 @@ import tempfile
 from typing import Any
 
 from stoker import descriptors, speak
-from stoker.reports.metrics import LoaderRecord, Remembered, RunRecord, layout_of
+from stoker.reports.metrics import FastImages, LoaderRecord, Remembered, RunRecord, layout_of
 
 MAX_LOADERS = 1000
 _RUN_AT = 64
@@ -69,6 +69,7 @@ class RunLog:
         without_stoker: list[int] = []
         scheme: str | None = None
         remembered: Remembered | None = None
+        fast_images: list[FastImages] | None = None
         for entry in self._read_lines():
             kind = entry.pop("kind")
             if kind == "settings":
@@ -86,6 +87,8 @@ class RunLog:
                 scheme = entry["scheme"]
             elif kind == "remembered":
                 remembered = Remembered.from_json(entry["remembered"])
+            elif kind == "images":
+                fast_images = [FastImages(**each) for each in entry["images"]]
             elif kind == "digest":
                 loaders[entry["number"]].digests.append(entry["sha256"])
             elif kind == "note":
@@ -93,7 +96,7 @@ class RunLog:
         run = RunRecord()
         run.read_row(self._map[_RUN_AT : _RUN_AT + _RUN_NBYTES])
         run.rank, run.without_stoker = settings.get("rank"), without_stoker
-        run.gradients, run.remembered = scheme, remembered
+        run.gradients, run.remembered, run.fast_images = scheme, remembered, fast_images
         run.cluster = settings.get("cluster")
         run.price_worker = settings.get("price_worker")
         run.price_trainer = settings.get("price_trainer")

@@ -167,6 +167,18 @@ class Remembered:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class FastImages:
+    """What became of one way to make images fast. why: it is left alone; num_refused: that were made as
+    without stoker after all."""
+
+    place: str
+    num_made: int
+    num_checked: int
+    num_refused: int
+    why: str
+
+
 @dataclass(slots=True)
 class RunRecord(_Record):
     """The training process's record: its own resource use, and its workers'."""
@@ -191,6 +203,7 @@ class RunRecord(_Record):
     price_worker: float | None = None  # of one of those CPUs for an hour
     price_trainer: float | None = None  # of this machine for an hour
     remembered: Remembered | None = None  # None: nothing was to be
+    fast_images: list[FastImages] | None = None  # None: none were to be
     rank: int | None = None
     without_stoker: list[int] = field(default_factory=list)  # ranks, as far as rank 0 has seen
 
@@ -211,6 +224,7 @@ def as_json(run: RunRecord, loaders: list[LoaderRecord], ended: str) -> dict[str
         },
         **numbers,
         "cache": None if run.remembered is None else run.remembered.as_json(),
+        "images": None if run.fast_images is None else [asdict(each) for each in run.fast_images],
         "gradients": {"scheme": run.gradients, **numbers["gradients"]},
     }
 

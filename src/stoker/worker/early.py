@@ -11,6 +11,7 @@ Owner: the worker's main thread.
 Source: torch/utils/data/_utils/fetch.py `_MapDatasetFetcher`, 2.13.
 """
 
+import ctypes
 import sys
 import weakref
 from collections.abc import Sized
@@ -34,12 +35,40 @@ Where = tuple[object, ...]  # a tensor in its sample: keys, from the outside in
 
 
 class _Place:
-    """A tensor of the batch, its rows, and the samples that lie in it already."""
+    """A tensor of the batch, its rows, and the samples that lie in it already. lent: the next row, as a
+    tensor of its own, if it was lent to whoever makes the sample."""
 
     def __init__(self, whole: torch.Tensor) -> None:
         self.whole = whole
         self.rows = whole.unbind()
         self.views: list[torch.Tensor] = []
+        self.lent: torch.Tensor | None = None
+        self._traces: tuple[object, ...] = ()  # of what was lent
+
+    def lend(self) -> torch.Tensor:
+        """Return the next row as a tensor with a storage of its own: who copies or saves it takes no
+        more than the row."""
+        row = self.rows[len(self.views)]
+        memory = (ctypes.c_char * row.nbytes).from_address(row.data_ptr())
+        memory.whole = self.whole  # type: ignore[attr-defined]  # for as long
+        storage = torch.frombuffer(memory, dtype=row.dtype).untyped_storage()
+        # No view of another tensor: of one torch refuses to detach it in place.
+        self.lent = torch.empty(0, dtype=row.dtype, device="cpu").set_(
+            storage, 0, row.shape, row.stride()
+        )
+        self._traces = _traces(self.lent)
+        return self.lent
+
+    def takes_back(self, num_more: int) -> bool:
+        """Whether what was lent is as it was, and nothing holds it but whoever does `num_more` times by
+        right."""
+        lent, self.lent = self.lent, None
+        assert lent is not None
+        row = self.rows[len(self.views)]
+        is_same = is_like(lent, row) and lent.data_ptr() == row.data_ptr()
+        return (
+            sys.getrefcount(lent) == _LENT + num_more and is_same and _traces(lent) == self._traces
+        )
 
     def is_made_of(self, samples: Any) -> bool:
         num = len(self.views)
@@ -122,7 +151,24 @@ class Early:
         if self._places or not self._num_seen:
             self._move(holder, 0, ())
         self._num_seen += 1
+        for where, place in tuple(self._places.items()):
+            if place.lent is not None and not place.takes_back(0):
+                del self._places[where]
         return holder[0]
+
+    def room_for_sample(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
+        """Lend the row of the batch where the sample that is being made will lie, if it has a tensor
+        of this kind: what is made there need not be copied. Whatever becomes of it, the batch
+        holds what the sample holds. None if there is no such row."""
+        for place in self._places.values():
+            if (
+                place.lent is None
+                and self._num_seen == len(place.views) < len(place.rows)
+                and place.whole.dtype is dtype
+                and tuple(place.whole.shape[1:]) == shape
+            ):
+                return place.lend()
+        return None
 
     def _offer(self, memory: Memory) -> None:
         """Tell where the next sample's tensors are to lie, of those that have moved so far."""
@@ -139,6 +185,15 @@ class Early:
 
     def _move(self, holder: Any, key: Any, where: Where) -> None:
         """Move the tensors of holder[key], except those that something else holds too."""
+        place = self._places.get(where)
+        if place is not None and place.lent is not None:
+            is_there = holder[key] is place.lent
+            if not place.takes_back(int(is_there)):
+                del self._places[where]  # somebody keeps it: the batch is to have memory of its own
+                return
+            if is_there:
+                place.views.append(holder[key])
+                return
         row = self._offered.get(where)
         if row is not None and holder[key] is row:
             self._places[where].views.append(row)
@@ -200,5 +255,11 @@ def _traces(tensor: torch.Tensor) -> tuple[object, ...]:
     )
 
 
+def _num_of_local() -> int:
+    lent = object()
+    return sys.getrefcount(lent)
+
+
 # Counts as Python and torch give them, which differ between versions, of what is surely alone.
 _ALONE = _num_holders([object()], 0)
+_LENT = _num_of_local()

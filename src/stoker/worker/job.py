@@ -12,6 +12,7 @@ from typing import Any
 from torch.utils.data import _DatasetKind
 
 from stoker.fingerprint.modes import modes
+from stoker.images.report import ImagesWish
 from stoker.memory.store import WishAway
 
 
@@ -33,6 +34,7 @@ class Job:
     tells_shapes: bool = False  # with its batches, for the sake of a network
     wish: WishAway | None = None  # of a shelf of remembered samples, on other machines
     make_worker: Callable[..., Any] | None = None  # in place of worker.loop's Worker
+    images: ImagesWish | None = None  # of Pillow's and torchvision's functions, by faster ones
 
     @property
     def is_iterable(self) -> bool:

@@ -23,6 +23,7 @@ from torch.utils.data.graph_settings import apply_random_seed
 
 from stoker.clock import Deadline, now_s, thread_cpu_s
 from stoker.fingerprint.fingerprint import Unwatchable, fingerprint
+from stoker.images.hooks import FastImages
 from stoker.memory.stand_in import Memory
 from stoker.scheduler.tasks.point import Point, SavedPoint
 from stoker.wire.arena import Heap, Room
@@ -50,7 +51,10 @@ from stoker.worker.seeding import restore_generators, save_generators, seed_gene
 FIRST_WATCH_S = 0.25
 WATCH_FRAC = 0.01
 WATCH_EVERY_S = 0.5
-STAND_INS = tuple(str(Path(__file__).parents[1] / name) for name in ("memory", "worker/early.py"))
+STAND_INS = tuple(
+    str(Path(__file__).parents[1] / name)
+    for name in ("memory", "images", "redirect.py", "worker/early.py")
+)
 ENDED = object()  # in place of a batch: the iterable has no more
 # A worker whose tasks are short looks for the next one this long before it sleeps: to wake a
 # process on an idle core costs the trainer up to 70 us. Measured: benchmarks/handover_small.py
@@ -72,6 +76,7 @@ class Worker:
         self._fetcher: Any = None
         self._early: Early | None = None
         self._memory: Memory | None = None
+        self._images: FastImages | None = None
         self._init_failure: ExceptionWrapper | None = None
         self._saver: Saver | None = None  # of an iterable that can save its own state
         self._is_over = False  # the iterable ended; until it is resumed tasks are skipped
@@ -86,13 +91,18 @@ class Worker:
 
     # -- life ------------------------------------------------------------------------------
 
-    def set_up(self, early: Early | None = None, memory: Memory | None = None) -> None:
+    def set_up(
+        self,
+        early: Early | None = None,
+        memory: Memory | None = None,
+        images: FastImages | None = None,
+    ) -> None:
         """Seed, set the worker's info and run worker_init_fn, as torch does before its loop.
 
         early: moves samples into their batch as they come; None: they are only stacked;
-        memory: serves samples that were made before.
+        memory: serves samples that were made before; images: makes images faster.
         """
-        self._early, self._memory = early, memory
+        self._early, self._memory, self._images = early, memory, images
         if self._job.shared_seed is not None:
             self._seed_pipe(self._job.shared_seed)
         self.show_as(self._chain or 0)
@@ -108,6 +118,8 @@ class Worker:
     def _open(self) -> None:
         """Make torch's fetcher, which for an iterable calls iter(dataset)."""
         job = self._job
+        if self._images is not None:
+            self._images.look()
         if self._memory is not None and job.is_iterable:
             self._memory.begin_iterable()
         fetcher = _DatasetKind.create_fetcher(
@@ -272,6 +284,8 @@ class Worker:
         """Return a batch, ENDED, or what was caught. wants_state: only a stateful job has one."""
         if self._init_failure is not None:
             return self._init_failure
+        if self._images is not None:
+            self._images.look()
         if self._memory is not None:
             self._memory.look()
         try:
@@ -340,10 +354,12 @@ class Worker:
 
     def _extra(self, point: Point | SavedPoint | None) -> bytes:
         """Return the sections that go along with an answer."""
+        news = b"" if self._images is None else self._images.news()
+        extra = pack_section(Section.IMAGES, news) if news else b""
         if point is None:
-            return b""
+            return extra
         name = Section.SAVED if isinstance(point, SavedPoint) else Section.POINT
-        return pack_section(name, pickle.dumps(point))
+        return extra + pack_section(name, pickle.dumps(point))
 
     def _send(
         self, kind: Kind, flags: int, task_id: int, chain: int, encoded: Encoded, extra: bytes

@@ -19,10 +19,10 @@ from PIL import Image, ImageDraw, ImageFile, ImageOps, JpegImagePlugin
 
 from stoker.memory.decoders import decoders, work
 from stoker.memory.decoders.arguments import NotPlain, described
-from stoker.memory.decoders.redirect import redirect
 from stoker.memory.decoders.values import payload_of, value_of
 from stoker.memory.phases import Phase
 from stoker.memory.store import NotStorable
+from stoker.redirect import redirect
 from tests.equality import decoding
 from tests.unit.memory.serving import alone, served
 

@@ -27,6 +27,12 @@ Print what a bug report needs: versions, machine, limits, settings that were giv
 exit codes: 0; 2 wrong flags
 """
 WRONG_USE = 2
+# Libraries that are compiled when stoker is installed, and what is lost without each.
+COMPILED = (
+    ("copy", "wire/libstream_copy.so", "large batches are copied more slowly"),
+    ("palette", "wire/libpalette.so", "remembered images take more memory"),
+    ("images", "images/libimages.so", "images are decoded and resized as fast as Pillow does"),
+)
 PACKAGES = (
     "torch", "torchvision", "torchaudio", "torchdata", "numpy", "pillow", "ray", "numba",
     "cloudpickle", "cryptography", "lightning", "accelerate", "transformers",
@@ -54,11 +60,9 @@ def main(words: list[str]) -> int:
 def _versions() -> Iterator[tuple[str, str]]:
     yield "stoker", f"{__version__}, from {Path(stoker.__file__).parent}"
     yield "armed by", _pth() or "nothing: stoker.pth is in no folder of site packages"
-    wire = Path(stoker.__file__).with_name("wire")
-    is_compiled = wire.joinpath("libstream_copy.so").is_file()
-    yield "compiled copy", "yes" if is_compiled else "no: large batches are copied more slowly"
-    is_compiled = wire.joinpath("libpalette.so").is_file()
-    yield "compiled palette", "yes" if is_compiled else "no: remembered images take more memory"
+    for name, library, loss in COMPILED:
+        is_compiled = (Path(stoker.__file__).parent / library).is_file()
+        yield f"compiled {name}", "yes" if is_compiled else f"no: {loss}"
     yield "Python", f"{platform.python_version()}, {sys.executable}"
     for package in PACKAGES:
         yield package, _version(package)

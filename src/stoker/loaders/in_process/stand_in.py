@@ -20,6 +20,7 @@ from stoker.clock import Deadline
 from stoker.fingerprint.fingerprint import Unwatchable, fingerprint
 from stoker.fingerprint.outside import Outside
 from stoker.fingerprint.written import WrittenPages, written_pages
+from stoker.images.hooks import FastImages
 from stoker.memory.stand_in import Memory
 from stoker.wire.batch_codec import loads
 from stoker.wire.channel import Frame
@@ -58,7 +59,12 @@ def watch_all(job: Job, deadline: Deadline, pages: WrittenPages | None) -> bytes
 class StandIn(Worker):
     """A worker that serves Requests."""
 
-    def set_up(self, early: Early | None = None, memory: Memory | None = None) -> None:
+    def set_up(
+        self,
+        early: Early | None = None,
+        memory: Memory | None = None,
+        images: FastImages | None = None,
+    ) -> None:
         self._memory = memory
         self._outside = Outside()
         try:

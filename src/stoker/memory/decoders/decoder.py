@@ -57,6 +57,21 @@ class Decoder:
             way = self._guarded(self._way, work)
         return work.make() if way is None else way(work)
 
+    def wants(self, work: Work) -> bool:
+        """Whether a call that is about to come would be served, or its value looked at, kept or
+        compared. One that would not is counted: it need not come."""
+        return self._phase is not Phase.OFF and bool(self._guarded(self._wants, work))
+
+    def _wants(self, work: Work) -> bool:
+        if self._phase in (Phase.TIMING, Phase.LEARNING):
+            return True
+        key = self._key_of(work)
+        if self._desk.stores.find(key) is not None or self._wants_more(key):
+            return True
+        self._count_call()
+        self._tally.make_plain()
+        return False
+
     # -- what is known -----------------------------------------------------------------------------
 
     def _take_up(self) -> None:
@@ -106,24 +121,17 @@ class Decoder:
 
     def _way(self, work: Work) -> _Way | None:
         """Return the function that gives the value; None: nothing is to be done about it."""
-        self._tally.num_calls += 1
-        if self._tally.num_calls % _REFRESH_EVERY == 0:
-            self._refresh()
-        if self._tally.dropped != self._dropped:
-            self._dropped = self._tally.dropped
-            if is_dropped(self._state, self._dropped):
-                self._leave("one of its values differed when it was made again")
+        self._count_call()
         if self._phase is Phase.TIMING:
             return self._time
         if self._phase is Phase.LEARNING:
             return self._learn
         if self._phase is Phase.OFF:
             return None
-        key = key_of(b"", self._lasting, (self._name, work.told))
+        key = self._key_of(work)
         kept = self._desk.stores.find(key)
         if kept is None:
-            self._desk.worked_s = max(self._desk.worked_s, thread_cpu_s())
-            wants_more = self._tally.wants_more(key, self._num_proven)
+            wants_more = self._wants_more(key)
             return functools.partial(self._make, key, None) if wants_more else self._plain
         num_hits = self._tally.num_hits
         if self._phase is Phase.SERVING and not phases.must_check(
@@ -134,6 +142,22 @@ class Decoder:
                 self._tally.serve(kept.made_us)
                 return lambda work: found[0]
         return functools.partial(self._make, key, kept)
+
+    def _count_call(self) -> None:
+        self._tally.num_calls += 1
+        if self._tally.num_calls % _REFRESH_EVERY == 0:
+            self._refresh()
+        if self._tally.dropped != self._dropped:
+            self._dropped = self._tally.dropped
+            if is_dropped(self._state, self._dropped):
+                self._leave("one of its values differed when it was made again")
+
+    def _key_of(self, work: Work) -> Key:
+        return key_of(b"", self._lasting, (self._name, work.told))
+
+    def _wants_more(self, key: Key) -> bool:
+        self._desk.worked_s = max(self._desk.worked_s, thread_cpu_s())
+        return self._tally.wants_more(key, self._num_proven)
 
     def _read(self, kept: Kept, work: Work) -> list[Any]:
         """Return a list of the value that is kept; an empty one if that is damaged, or of a file that

@@ -21,11 +21,18 @@ from typing import Any
 from stoker.clock import wall_ns
 from stoker.fingerprint.modes import modes
 from stoker.memory.decoders.decoder import Decoder
-from stoker.memory.decoders.libraries import OPENERS, REDIRECTED, Opener, Redirected, note
-from stoker.memory.decoders.redirect import Hook, Undo, redirect
+from stoker.memory.decoders.libraries import (
+    IMAGE_LOAD,
+    OPENERS,
+    REDIRECTED,
+    Opener,
+    Redirected,
+    note,
+)
 from stoker.memory.decoders.work import Work
 from stoker.memory.desk import Desk
 from stoker.memory.watch import is_traced, lasting_of
+from stoker.redirect import Hook, Undo, redirect
 from stoker.stack import passed_over
 from stoker.trusted import is_trusted
 
@@ -91,6 +98,12 @@ class Decoders:
         decoder = self._decoders.get(name)
         return self.may_call() and (decoder is None or not decoder.is_off)
 
+    def wants(self, redirected: Redirected, arguments: tuple[Any, ...]) -> bool:
+        """Whether a call that is about to come would be served, or what it gives be looked at."""
+        work = _guarded(redirected, _nothing, arguments, {})
+        decoder = self._decoders.get(redirected.shown) or self._made(redirected.shown)
+        return work is not None and decoder is not None and decoder.wants(work)
+
     @passed_over
     def call(self, name: str, work: Work) -> Any:
         """Return what a call gives. name: the function's, as a script writes it."""
@@ -108,6 +121,19 @@ class Decoders:
         with contextlib.suppress(Exception):  # ours
             self._decoders[name] = Decoder(self._desk, name)
         return self._decoders.get(name)
+
+
+def wants_pixels_of(image: Any) -> bool:
+    """Whether the pixels of a file that Pillow has opened are remembered, or to be: then it is to be
+    loaded whole."""
+    decoders = _active
+    if decoders is None or not decoders.may_serve(IMAGE_LOAD.shown):
+        return False
+    return decoders.wants(IMAGE_LOAD, (image,))
+
+
+def _nothing(*_arguments: Any) -> None:
+    """In place of a function that is not to be called."""
 
 
 def _end(held: "weakref.ref[Decoders]") -> None:
@@ -144,11 +170,14 @@ def _serving(redirected: Redirected) -> Hook:
         if decoders is not None and decoders.may_serve(redirected.shown):
             work = _guarded(redirected, original, arguments, named)
         if decoders is None or work is None:
-            return original(*arguments, **named)
-        value = decoders.call(redirected.shown, work)
+            held = getattr(arguments[0], "fp", None) if arguments else None  # an image's file
+            value = original(*arguments, **named)
+        else:
+            held = work
+            value = decoders.call(redirected.shown, work)
         # So that it ends with the call, as the function's own frame would, and so does a file that nobody has
         # closed: Python's warning names the line that had called.
-        named[_HELD] = work
+        named[_HELD] = held
         return value
 
     return hook

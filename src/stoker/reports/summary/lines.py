@@ -17,7 +17,13 @@ _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 def summary(report: dict[str, Any]) -> str:
     """Return the lines for stderr, each beginning with `stoker: `; ends with a newline."""
-    told = [*_losses(report), *_remembered(report), *_gradients(report), *_cost(report)]
+    told = [
+        *_losses(report),
+        *_remembered(report),
+        *_images(report),
+        *_gradients(report),
+        *_cost(report),
+    ]
     events = "; ".join(told)
     ends = [line for line in (events, verdict(report)) if line]
     loaders = _loader_lines(report["loaders"], MAX_LINES - 1 - len(ends))
@@ -131,6 +137,15 @@ def _about_room(cache: dict[str, Any]) -> str:
         return ""
     wanted_gib = math.ceil(wanted_nbytes * cache["num_sharing"] / (1 << 30))
     return f" (--cache-memory {wanted_gib}G would hold all of them)"
+
+
+def _images(report: dict[str, Any]) -> list[str]:
+    """Return which ways to make images fast were given up because a result differed."""
+    return [
+        f"{place['place']}: {place['why']}; made as without stoker since then"
+        for place in report.get("images") or ()
+        if place["why"] and place["num_made"]
+    ]
 
 
 def _gradients(report: dict[str, Any]) -> list[str]:

@@ -19,12 +19,13 @@ class Redirected(NamedTuple):
     work_of: Callable[[Any, tuple[Any, ...], dict[str, Any]], Work | None]
 
 
+IMAGE_LOAD = Redirected("PIL.ImageFile", "ImageFile.load", "PIL.Image.open", pillow.work_of)
 REDIRECTED = (
     *(
         Redirected(each.module, each.name, each.shown, functools.partial(functions.work_of, each))
         for each in functions.FUNCTIONS
     ),
-    Redirected("PIL.ImageFile", "ImageFile.load", "PIL.Image.open", pillow.work_of),
+    IMAGE_LOAD,
     Redirected("nibabel.arrayproxy", "ArrayProxy._get_scaled", "nibabel", arrays.work_of_nibabel),
     Redirected("pydicom.pixels.utils", "pixel_array", "pydicom", arrays.work_of_pydicom),
     Redirected("laspy.lasreader", "LasReader.read", "laspy", opened.work_of_laspy),

@@ -13,11 +13,14 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from stoker.stack import passed_over
 
 _REPLACED = (types.FunctionType, types.BuiltinFunctionType)
 _CYTHONS = "cython_function_or_method"
 Undo = Callable[[], None]
+_ours: set[int] = set()  # functions whose calls go to hooks of ours, by id: they live as long
 # Is given the original function, and the call's arguments.
 Hook = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
@@ -33,6 +36,18 @@ def redirect(owner: Any, name: str, hook: Hook) -> Undo | None:
     return None
 
 
+def is_written_in(function: Any, file: str | None) -> bool:
+    """Whether a function of Python's was written in a file, also if its calls go to a hook of ours; one that
+    wraps it was not."""
+    if type(function) is not types.FunctionType:
+        return False
+    code = function.__code__
+    while id(function) in _ours:
+        function = vars(function)["__wrapped__"]
+        code = function.__code__
+    return bool(code.co_filename == file)
+
+
 def _redirect_code(function: types.FunctionType, hook: Hook) -> Undo:
     original = types.FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__
@@ -46,7 +61,13 @@ def _redirect_code(function: types.FunctionType, hook: Hook) -> Undo:
         called: Any = "hook"  # a constant, which is replaced: a global would show in the library
         return called(arguments, named)
 
-    told = {"__wrapped__": original, "__signature__": inspect.signature(original)}  # for inspect
+    _ours.add(id(function))
+    # For inspect; and for torch.compile, which cannot read our code: it leaves the call to Python.
+    told = {
+        "__wrapped__": original,
+        "__signature__": inspect.signature(original),
+        "_torchdynamo_disable": True,
+    }
     code = passed_over(redirected).__code__
     constants = tuple(hooked if each == "hook" else each for each in code.co_consts)
     function.__code__ = code.replace(
@@ -54,16 +75,27 @@ def _redirect_code(function: types.FunctionType, hook: Hook) -> Undo:
         co_name=function.__code__.co_name,
         co_qualname=function.__code__.co_qualname,
     )
+    _leave_to_python(function.__code__)
     before = {name: vars(function)[name] for name in told if name in vars(function)}
     vars(function).update(told)
 
     def undo() -> None:
+        _ours.discard(id(function))
         function.__code__ = original.__code__
         for name in told:
             vars(function).pop(name, None)
         vars(function).update(before)
 
     return undo
+
+
+def _leave_to_python(code: types.CodeType) -> None:
+    """Have torch.compile leave such code, and what that calls, to Python. Source: torch/csrc/dynamo/eval_frame.c
+    `set_code_exec_strategy`, 2.13; older torch has none."""
+    dynamo: Any = torch._C._dynamo.eval_frame
+    if hasattr(dynamo, "set_code_exec_strategy"):
+        skip = dynamo._FrameAction.SKIP
+        dynamo.set_code_exec_strategy(code, dynamo._FrameExecStrategy(skip, skip))
 
 
 def _replace(owner: Any, name: str, function: Any, hook: Hook) -> Undo:

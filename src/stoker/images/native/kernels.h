@@ -1,0 +1,43 @@
+/* One pass of a resampling: rows of pixels are made narrower or wider, or several become one. */
+
+#ifndef STOKER_KERNELS_H
+#define STOKER_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(hidden)
+
+#define PRECISION_BITS 22 /* of a weight: 32 less 8 of a pixel, less 2, for it may be negative, or above one */
+#define SPLIT_BITS 15
+#define GROUP 4 /* weights that are applied at once */
+#define ROWS 4 /* that are made narrower or wider at once, with the same weights */
+
+/* What a processor can: each form needs what the one before it does. */
+enum simd { PLAIN, AVX2, AVX512 };
+
+/* Which pixels each of the wanted ones is made of, and their weights. */
+struct axis {
+    int num;        /* of wanted pixels */
+    int num_taps;   /* of each, a multiple of GROUP; those that are not needed weigh nothing */
+    int32_t *first; /* where each begins, from the start of the rows or columns on */
+    int16_t *high, *low; /* weight = high * 2^SPLIT_BITS + low */
+};
+
+enum simd simd_here(void);
+
+/* Up to ROWS rows, of `available` pixels, to rows one behind the other by `stride` bytes: room is needed for
+ * ROWS of them. */
+void rows_across(
+    enum simd simd, const struct axis *axis, const uint8_t *const *rows, int num_rows, int available,
+    uint8_t *to, size_t stride
+);
+
+/* The axis's row `k` of these rows, `num_rows` at most, of `nbytes` each. */
+void row_down(
+    enum simd simd, const struct axis *axis, int k, const uint8_t *const *rows, int num_rows, int nbytes,
+    uint8_t *to
+);
+
+#pragma GCC visibility pop
+#endif

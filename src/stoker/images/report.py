@@ -1,0 +1,71 @@
+"""Adds up what a run's workers tell of the ways in which they made images fast.
+
+Owner: the trainer, whose workers send what is new with their batches; from every machine.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+from stoker.reports.metrics import FastImages
+
+NUM_PROVE = 4  # results of a place that are compared, by all workers, before it is used without
+
+
+@dataclass(slots=True)
+class FastPlace:
+    """What became of one way to make an image. why: it is left alone, since then; num_refused: that were
+    Pillow's to make after all."""
+
+    place: str
+    num_made: int = 0
+    num_checked: int = 0
+    num_refused: int = 0
+    why: str = ""
+
+    def add(self, num_made: int, num_checked: int, num_refused: int, why: str) -> None:
+        self.num_made += num_made
+        self.num_checked += num_checked
+        self.num_refused += num_refused
+        self.why = self.why or why
+
+
+class ImagesWish(NamedTuple):
+    """What a loader wants of fast images. audit: compare everything; known: places, by name: why they are
+    left alone, or nothing if they were compared often enough."""
+
+    audit: bool
+    known: dict[str, str]
+
+
+def pack_news(places: list[FastPlace]) -> bytes:
+    """Pack what a worker has to tell, as a section of a frame."""
+    return json.dumps(
+        [[p.place, p.num_made, p.num_checked, p.num_refused, p.why] for p in places]
+    ).encode()
+
+
+class Report:
+    """What is known of all places of a run."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, FastPlace] = {}
+
+    def take_in(self, news: bytes) -> None:
+        for name, *counts in json.loads(news):
+            self._places.setdefault(name, FastPlace(name)).add(*counts)
+
+    def places(self) -> list[FastImages]:
+        return [FastImages(**asdict(place)) for place in self._places.values()]
+
+    def wish(self, audit: bool) -> ImagesWish:
+        """Return what the workers of a loader that begins now are told."""
+        known = {
+            name: place.why
+            for name, place in self._places.items()
+            if place.why or place.num_checked >= NUM_PROVE
+        }
+        return ImagesWish(audit, known)
+
+
+report = Report()  # this process's
