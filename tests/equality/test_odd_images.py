@@ -295,20 +295,21 @@ def mocked(data, i):
 
 def unclosed(data, i):
     """Where Python warns of a file that nobody has closed."""
-    with warnings.catch_warnings(record=True) as caught:
+    with tempfile.NamedTemporaryFile() as made, warnings.catch_warnings(record=True) as caught:
+        made.write(files()[i])
+        made.flush()
+        path = Path(made.name)
         warnings.simplefilter("always")
-        T.ToTensor()(Image.open(data.path.open("rb")))
-        F.to_tensor(Image.open(data.path.open("rb")).convert("RGB"))
-        Image.open(data.path.open("rb")).resize((9, 9))
-        Image.open(data.path.open("rb")).load()
+        T.ToTensor()(Image.open(path.open("rb")))
+        F.to_tensor(Image.open(path.open("rb")).convert("RGB"))
+        Image.open(path.open("rb")).resize((9, 9))
+        Image.open(path.open("rb")).load()
     return str([(w.filename.rpartition("/")[2], w.lineno) for w in caught])
 
 
 class Odd(Dataset):
     def __init__(self, make):
         self.make, self.kept, self.cache = make, [], {}
-        self.path = Path(tempfile.gettempdir()) / f"stoker-odd-{os.getpid()}.jpg"
-        self.path.write_bytes(files()[0])
 
     def __len__(self):
         return 24
@@ -377,6 +378,56 @@ def test_a_transform_that_is_replaced_is_called(told):
         return DataLoader(Odd(forward_replaced), batch_size=8, num_workers=num_workers)
 
     both(make_loader, lambda loader: loader, settings=OFF, workers=1)
+
+
+def painted(original):
+    """Like a function that returns an image, but with a black corner. A plain function of the script's: no
+    closure, which would be left alone anyway."""
+
+    def mine(self, *arguments, _original=original, **named):
+        made = _original(self, *arguments, **named)
+        made.paste((0, 0, 0), (0, 0, 9, 9))
+        return made
+
+    return mine
+
+
+def scaled(original):
+    def mine(image, *arguments, _original=original, **named):
+        made = _original(image, *arguments, **named)
+        return made * torch.linspace(0, 1, made.shape[-1])
+
+    return mine
+
+
+def scaled_self(original):
+    return lambda self, image, _original=original: _original(self, image) + image.flip(-1)
+
+
+BEFORE = [
+    (Image.Image, "convert", painted),
+    (Image.Image, "crop", painted),
+    (Image.Image, "resize", painted),
+    (Image.Image, "_new", painted),
+    (F, "to_tensor", scaled),
+    (F, "normalize", scaled),
+    (T.Normalize, "forward", scaled_self),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "change"), BEFORE, ids=[name for _, name, _ in BEFORE])
+def test_what_a_script_has_replaced_before_its_loader_began_is_called(owner, name, change):
+    """By a function that says that it is the script's."""
+
+    def make_loader(num_workers):
+        return DataLoader(Odd(lambda data, i: TRAIN(image_of(i))), 8, num_workers=num_workers)
+
+    def run(loader):
+        for _epoch in range(3):
+            yield from loader
+
+    with mock.patch.object(owner, name, change(getattr(owner, name))):
+        both(make_loader, run, settings=OFF)
 
 
 def trace_of(data, i):

@@ -18,10 +18,11 @@ from stoker.images.lazy import Laziness, waiting
 from stoker.images.make import Maker
 from stoker.images.native import PLAIN, native
 from stoker.images.pillow import Pillow, pillow
-from stoker.images.report import FastPlace, ImagesWish, pack_news
+from stoker.images.report import ImagesWish, pack_news
 from stoker.images.tensors import Tensors
 from stoker.memory.decoders.decoders import wants_pixels_of
 from stoker.redirect import is_written_in, redirect
+from stoker.reports.metrics import FastPlace
 
 _IMAGE, _FILE, _JPEG = "PIL.Image", "PIL.ImageFile", "PIL.JpegImagePlugin"
 _FUNCTIONAL, _TRANSFORMS = "torchvision.transforms.functional", "torchvision.transforms.transforms"
@@ -76,28 +77,36 @@ class _Watched:
     def __init__(self, called: list[_Called]) -> None:
         self._called = called
         self._num_modules = 0
-        self._gets: list[
-            tuple[Callable[[str], Any], str]
-        ] = []  # of modules' and classes' attributes
-        self._found: list[Any] = []  # what they gave first
+        # Ways to ask modules and classes for their attributes, and what that gave first.
+        self._gets: list[tuple[Callable[[str], Any], str]] = []
+        self._found: list[Any] = []
         self.replaced = ""
+        self._is_whole = False
 
     def is_own(self) -> bool:
         if len(sys.modules) != self._num_modules:
             self.take_in()
-        return not self.replaced and [get(name) for get, name in self._gets] == self._found
+        return (
+            self._is_whole
+            and not self.replaced
+            and [get(name) for get, name in self._gets] == self._found
+        )
 
     def take_in(self) -> None:
         """Look at what has been imported since the last call."""
+        there = [each for each in self._called if each[0] in sys.modules]
+        self._is_whole = not any(_is_beginning(sys.modules[module]) for module, *_ in there)
+        if not self._is_whole:
+            return  # this thread or another is importing it: its functions come yet
         self._num_modules = len(sys.modules)
-        for module, owner, names in [each for each in self._called if each[0] in sys.modules]:
-            self._called = [each for each in self._called if each != (module, owner, names)]
+        self._called = [each for each in self._called if each not in there]
+        for module, owner, names in there:
             inside = vars(sys.modules[module])
             gets = [(inside.get, owner)] if owner else []
             get = vars(inside[owner]).get if owner else inside.get
             gets += [(get, name) for name in names.split()]
             found = [get(name) for get, name in gets]
-            if not all(_is_own(value) for value in found if not isinstance(value, type)):
+            if not all(_is_of(module, value) for value in found if not isinstance(value, type)):
                 self.replaced = f"{module}.{owner}".rstrip(".")
             self._gets += gets
             self._found += found
@@ -183,7 +192,7 @@ class FastImages:
             self._redirected.add(each)
             held_in: Any = sys.modules[module]
             held_in = getattr(held_in, owner) if owner else held_in
-            if _is_own(vars(held_in).get(name)):
+            if _is_of(module, vars(held_in).get(name)):
                 redirect(held_in, name, getattr(hooks, hook))
 
     def _leave(self, why: str) -> None:
@@ -204,9 +213,16 @@ def _keep_blocks(core: Any) -> None:
         core.set_blocks_max(NUM_BLOCKS)
 
 
-def _is_own(value: Any) -> bool:
-    """Whether a function, or a property's, was written in the file of the module that it names; nothing
-    is nobody's."""
+def _is_beginning(module: Any) -> bool:
+    """Whether a module is being imported. Source: importlib._bootstrap `_find_and_load`, 3.11 to 3.14."""
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
+
+
+def _is_of(module: str, value: Any) -> bool:
+    """Whether a function, or a property's, is of the library that a module belongs to: written in the file of
+    the module that it names. Nothing is nobody's."""
     function = value.fget if isinstance(value, property) else value
-    module = sys.modules.get(getattr(function, "__module__", ""))
-    return value is None or is_written_in(function, getattr(module, "__file__", None))
+    made_in = str(getattr(function, "__module__", ""))
+    file = getattr(sys.modules.get(made_in), "__file__", None)
+    is_librarys = made_in.partition(".")[0] == module.partition(".")[0]
+    return value is None or (is_librarys and is_written_in(function, file))

@@ -16,8 +16,9 @@ import torch
 from stoker.images.native import AS_BYTES, AS_FLOATS, AS_FLOATS_LAST, AS_PIXELS, Native, Tail
 from stoker.images.pillow import Pillow
 from stoker.images.recipe import NO_FILTER, Recipe, whole
-from stoker.images.report import NUM_PROVE, FastPlace, ImagesWish
+from stoker.images.report import NUM_PROVE, ImagesWish
 from stoker.images.sources import Held, Jpeg
+from stoker.reports.metrics import FastPlace
 
 CHECK_EVERY = 256  # results of a place that was compared often enough: one of so many is compared
 _DIFFERED = "a result differed from the original's"
@@ -29,8 +30,6 @@ _KINDS = {
     AS_FLOATS: "tensor",
     AS_FLOATS_LAST: "tensor, channels last",
 }
-
-
 _CUTS = {
     (True, False): "some columns",
     (False, True): "some rows",

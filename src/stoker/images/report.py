@@ -4,30 +4,12 @@ Owner: the trainer, whose workers send what is new with their batches; from ever
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, replace
 from typing import NamedTuple
 
-from stoker.reports.metrics import FastImages
+from stoker.reports.metrics import FastPlace
 
 NUM_PROVE = 4  # results of a place that are compared, by all workers, before it is used without
-
-
-@dataclass(slots=True)
-class FastPlace:
-    """What became of one way to make an image. why: it is left alone, since then; num_refused: that were
-    Pillow's to make after all."""
-
-    place: str
-    num_made: int = 0
-    num_checked: int = 0
-    num_refused: int = 0
-    why: str = ""
-
-    def add(self, num_made: int, num_checked: int, num_refused: int, why: str) -> None:
-        self.num_made += num_made
-        self.num_checked += num_checked
-        self.num_refused += num_refused
-        self.why = self.why or why
 
 
 class ImagesWish(NamedTuple):
@@ -40,9 +22,7 @@ class ImagesWish(NamedTuple):
 
 def pack_news(places: list[FastPlace]) -> bytes:
     """Pack what a worker has to tell, as a section of a frame."""
-    return json.dumps(
-        [[p.place, p.num_made, p.num_checked, p.num_refused, p.why] for p in places]
-    ).encode()
+    return json.dumps([astuple(place) for place in places]).encode()
 
 
 class Report:
@@ -55,8 +35,9 @@ class Report:
         for name, *counts in json.loads(news):
             self._places.setdefault(name, FastPlace(name)).add(*counts)
 
-    def places(self) -> list[FastImages]:
-        return [FastImages(**asdict(place)) for place in self._places.values()]
+    def places(self) -> list[FastPlace]:
+        """Return copies, as they are at this moment."""
+        return [replace(place) for place in self._places.values()]
 
     def wish(self, audit: bool) -> ImagesWish:
         """Return what the workers of a loader that begins now are told."""

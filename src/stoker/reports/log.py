@@ -14,7 +14,7 @@ import tempfile
 from typing import Any
 
 from stoker import descriptors, speak
-from stoker.reports.metrics import FastImages, LoaderRecord, Remembered, RunRecord, layout_of
+from stoker.reports.metrics import FastPlace, LoaderRecord, Remembered, RunRecord, layout_of
 
 MAX_LOADERS = 1000
 _RUN_AT = 64
@@ -69,7 +69,7 @@ class RunLog:
         without_stoker: list[int] = []
         scheme: str | None = None
         remembered: Remembered | None = None
-        fast_images: list[FastImages] | None = None
+        fast_images: list[FastPlace] | None = None
         for entry in self._read_lines():
             kind = entry.pop("kind")
             if kind == "settings":
@@ -88,7 +88,7 @@ class RunLog:
             elif kind == "remembered":
                 remembered = Remembered.from_json(entry["remembered"])
             elif kind == "images":
-                fast_images = [FastImages(**each) for each in entry["images"]]
+                fast_images = [FastPlace(**each) for each in entry["images"]]
             elif kind == "digest":
                 loaders[entry["number"]].digests.append(entry["sha256"])
             elif kind == "note":

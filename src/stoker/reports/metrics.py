@@ -167,16 +167,22 @@ class Remembered:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class FastImages:
-    """What became of one way to make images fast. why: it is left alone; num_refused: that were made as
-    without stoker after all."""
+@dataclass(slots=True)
+class FastPlace:
+    """Counts of one way to make images fast. why: it is left alone, since then; num_refused: that were made
+    as without stoker after all."""
 
     place: str
-    num_made: int
-    num_checked: int
-    num_refused: int
-    why: str
+    num_made: int = 0
+    num_checked: int = 0
+    num_refused: int = 0
+    why: str = ""
+
+    def add(self, num_made: int, num_checked: int, num_refused: int, why: str) -> None:
+        self.num_made += num_made
+        self.num_checked += num_checked
+        self.num_refused += num_refused
+        self.why = self.why or why
 
 
 @dataclass(slots=True)
@@ -203,7 +209,7 @@ class RunRecord(_Record):
     price_worker: float | None = None  # of one of those CPUs for an hour
     price_trainer: float | None = None  # of this machine for an hour
     remembered: Remembered | None = None  # None: nothing was to be
-    fast_images: list[FastImages] | None = None  # None: none were to be
+    fast_images: list[FastPlace] | None = None  # None: none were to be
     rank: int | None = None
     without_stoker: list[int] = field(default_factory=list)  # ranks, as far as rank 0 has seen
 

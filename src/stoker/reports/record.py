@@ -24,7 +24,7 @@ from stoker.clock import now_s, process_cpu_s
 from stoker.config import Settings
 from stoker.reports.file import own_file, write
 from stoker.reports.log import MAX_LOADERS, RunLog
-from stoker.reports.metrics import FastImages, LoaderRecord, Remembered, RunRecord, as_json
+from stoker.reports.metrics import FastPlace, LoaderRecord, Remembered, RunRecord, as_json
 from stoker.reports.ranks import Ranks, rank_of
 from stoker.reports.summary import summary
 
@@ -81,7 +81,7 @@ class Recorder:
         self.run = RunRecord(num_cores=num_cores)
         self.served_s: Callable[[], float] = float  # by CPUs of other machines; of none: 0.0
         self.remembered: Callable[[], Remembered | None] = _nobody
-        self.fast_images: Callable[[], list[FastImages] | None] = _nobody
+        self.fast_images: Callable[[], list[FastPlace] | None] = _nobody
         self._remembered_s = self._images_s = 0.0  # when those were written to the log
         self._settings = settings
         self._pid = os.getpid()

@@ -1,0 +1,68 @@
+"""Whether what a library's functions call is its own still is told at every moment, and raises nothing."""
+
+import importlib.util
+import sys
+
+import pytest
+
+from stoker.images.hooks import _Watched
+
+NAME = "stoker_test_library"
+CODE = """
+class Image:
+    def load(self): ...
+
+def open(): ...
+"""
+CALLED = [(NAME, "Image", "load close"), (NAME, "", "open")]
+
+
+@pytest.fixture
+def library(tmp_path, monkeypatch):
+    """A module that is being imported, and what ends that."""
+    file = tmp_path / f"{NAME}.py"
+    file.write_text(CODE)
+    spec = importlib.util.spec_from_file_location(NAME, file)
+    module = importlib.util.module_from_spec(spec)
+    spec._initializing = True
+    monkeypatch.setitem(sys.modules, NAME, module)
+
+    def end():
+        spec.loader.exec_module(module)
+        spec._initializing = False
+
+    return module, end
+
+
+def test_a_module_that_is_being_imported_is_not_known_yet(library):
+    _, end = library
+    watched = _Watched(CALLED)
+    assert not watched.is_own()
+    end()
+    assert watched.is_own()
+
+
+def test_what_is_not_imported_cannot_have_been_replaced():
+    assert _Watched(CALLED).is_own()
+
+
+@pytest.mark.parametrize("name", ["load", "close"])
+def test_what_is_replaced_is_seen_until_it_is_put_back(library, monkeypatch, name):
+    module, end = library
+    end()
+    watched = _Watched(CALLED)
+    assert watched.is_own()
+    with monkeypatch.context() as patched:
+        patched.setattr(module.Image, name, lambda self: None, raising=False)
+        assert not watched.is_own()
+    assert watched.is_own()
+    module.Image = type("Image", (module.Image,), {})
+    assert not watched.is_own()
+
+
+def test_what_was_replaced_before_is_not_the_librarys(library):
+    module, end = library
+    end()
+    module.open = lambda: None
+    watched = _Watched(CALLED)
+    assert not watched.is_own() and watched.replaced == NAME
