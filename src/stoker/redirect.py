@@ -21,6 +21,9 @@ _REPLACED = (types.FunctionType, types.BuiltinFunctionType)
 _CYTHONS = "cython_function_or_method"
 Undo = Callable[[], None]
 _ours: set[int] = set()  # functions whose calls go to hooks of ours, by id: they live as long
+# Where in `named` a hook puts what is to end with the call, as a local variable of the function's own would:
+# so does a file that nobody has closed, and Python's warning names the line that had called. No name of an argument.
+LOCAL = ""
 # Is given the original function, and the call's arguments.
 Hook = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 

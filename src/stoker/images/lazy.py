@@ -28,6 +28,7 @@ from stoker.images.native import FILTERS, Native
 from stoker.images.recipe import MAX_PIXELS, NO_FILTER, Recipe, whole
 from stoker.images.sources import Held, Jpeg
 from stoker.memory.watch import is_traced
+from stoker.redirect import LOCAL
 from stoker.stack import passed_over, standing_at
 
 _BICUBIC = 3  # Pillow's default
@@ -41,9 +42,7 @@ _LARGE_PART = 4  # of an image that has its pixels: of a smaller part a copy is 
 # Times that an image may be higher than wide: others are resampled in another order by some versions of
 # Pillow. Source: PIL/Image.py `resize`, 12.2.
 _MAX_SLENDER = 100
-_HELD = ""  # no name of an argument
-# Of files and pixels that images which wait will be made of.
-MAX_WAITING_NBYTES = 64 << 20
+MAX_WAITING_NBYTES = 64 << 20  # of files and pixels that images which wait will be made of
 # By PIL.Image.Transpose.
 _TURNS: dict[Any, Callable[[Recipe], Recipe]] = {0: Recipe.mirrored, 1: Recipe.flipped}
 _Original = Callable[..., Any]
@@ -56,7 +55,6 @@ class Lazy:
 
     __slots__ = ("own", "recipe", "was_looked_at")
     mode = "RGB"
-    bands = 3
     readonly = 0
 
     def __init__(self, recipe: Recipe, own: Any = None) -> None:
@@ -179,10 +177,10 @@ class Laziness:
     def recipe_of(self, image: Any, takes: bool = True) -> Recipe | None:
         """Return the recipe of an image of mode RGB; None if it is not to wait."""
         inside = getattr(image, "__dict__", None)
-        if inside is None or not self._may_wait():
+        if inside is None or type(image).__module__ not in _KNOWN_MODULES:
             return None
         held = inside.get("_im")
-        if type(image).__module__ not in _KNOWN_MODULES:
+        if (not takes and type(held) is self._core_class) or not self._may_wait():
             return None
         if type(image) is not self._image_class and held is not None and inside.get("tile") != []:
             return None
@@ -190,7 +188,7 @@ class Laziness:
             return held.recipe
         if held is None:
             return None if self._is_wanted(image) else self._deferred(image)
-        if not takes or type(held) is not self._core_class or held.mode != "RGB":
+        if type(held) is not self._core_class or held.mode != "RGB":
             return None
         with self._lock:
             if _num_holders_of(inside) != _ALONE + 1 or image.readonly:
@@ -240,11 +238,11 @@ class Laziness:
         """Decode a JPEG file at once."""
         image = arguments[0]
         if getattr(image, "_im", image) is None and self._may_wait() and self._deferred(image):
-            named[_HELD] = self._let_go.pop()  # to end with the call, as the function's own would
+            named[LOCAL] = self._let_go.pop()
             return self._image_class.load(image)
         file = getattr(image, "fp", None)
         loaded = original(*arguments, **named)
-        named[_HELD] = file  # likewise: with our frame it would end in a line of ours
+        named[LOCAL] = file  # with our frame it would end in a line of ours
         return loaded
 
     def _deferred(self, image: Any) -> Recipe | None:

@@ -18,9 +18,8 @@ PLAIN, AVX2, AVX512 = range(3)  # what a processor can
 BY_TABLE, BY_DIVISION, BY_PRODUCT = range(3)
 FILTERS = {4: 0, 2: 1, 3: 2, 1: 3}  # PIL.Image.Resampling: BOX, BILINEAR, BICUBIC, LANCZOS
 _ANY = 1  # filter of what is not resampled
-_MAX_KEPT_NBYTES = (
-    64 << 20
-)  # of scratch memory: what a huge image took is given back at the next one
+# Of scratch memory: what a huge image took is given back at the next one.
+_MAX_KEPT_NBYTES = 64 << 20
 LIBJPEG_FUNCTIONS = (
     "std_error", "CreateDecompress", "read_header", "start_decompress", "read_scanlines",
     "crop_scanline", "skip_scanlines", "finish_decompress", "destroy_decompress", "resync_to_restart",

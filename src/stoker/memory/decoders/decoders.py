@@ -32,11 +32,10 @@ from stoker.memory.decoders.libraries import (
 from stoker.memory.decoders.work import Work
 from stoker.memory.desk import Desk
 from stoker.memory.watch import is_traced, lasting_of
-from stoker.redirect import Hook, Undo, redirect
+from stoker.redirect import LOCAL, Hook, Undo, redirect
 from stoker.stack import passed_over
 from stoker.trusted import is_trusted
 
-_HELD = ""  # no name of an argument
 _active: "Decoders | None" = None  # this process's, to which redirected calls go
 _redirected: dict[Redirected | Opener, Undo | None] = {}
 
@@ -175,9 +174,7 @@ def _serving(redirected: Redirected) -> Hook:
         else:
             held = work
             value = decoders.call(redirected.shown, work)
-        # So that it ends with the call, as the function's own frame would, and so does a file that nobody has
-        # closed: Python's warning names the line that had called.
-        named[_HELD] = held
+        named[LOCAL] = held
         return value
 
     return hook
