@@ -5,13 +5,12 @@ started by `stoker run` needs none of it: it is for notebooks, and for programs 
 Importing this package never imports torch, and costs well under a millisecond.
 """
 
-from stoker.errors import BrokenGuarantee, ClusterUnavailable, ConfigError, StokerError
-
 TYPE_CHECKING = False  # as typing's, which costs 3 ms to import
 if TYPE_CHECKING:
     from typing import Any
 
     from stoker.api.snapshot import Report
+    from stoker.errors import BrokenGuarantee, ClusterUnavailable, ConfigError, StokerError
 
 __version__ = "0.1.0"
 
@@ -25,6 +24,15 @@ __all__ = [
     "report",
     "uninstall",
 ]
+
+
+def __getattr__(name: str) -> "Any":
+    """Import the errors when they are asked for: every process of a run imports this package."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from stoker import errors
+
+    return getattr(errors, name)
 
 
 def install(**settings: "Any") -> None:
