@@ -263,12 +263,26 @@ def fast_images(case: str, bar: float) -> Case:
 
 def fast_images_nothing(case: str) -> Case:
     """What looking for something to make faster costs."""
-    off = f"--images off, {case}"
+    off = f"--fast off, {case}"
     return replace(
         fast_images(case, 1.0),
         tune_key="",
-        beside=Beside(name="off", run_flags=(*FIRST_EPOCH, "--images", "off")),
+        beside=Beside(name="off", run_flags=(*FIRST_EPOCH, "--fast", "off")),
         checks=(at_least(0.99, "images_per_s", other="off", what=off),),
+    )
+
+
+def audio_tables(case: str, bar: float) -> Case:
+    """An epoch that does not end, each side with its best num_workers."""
+    of = ("--case", case)
+    return replace(
+        rate("mel.py", "sounds_per_s", bar),
+        label=case,
+        run_flags=FIRST_EPOCH,
+        flags=(*of, *seconds(2, 5)),
+        tune_flags=(*of, *seconds(1, 3)),
+        num_tuning_rounds=1,
+        checks=(at_least(bar, "sounds_per_s", what=f"torch, {case}"),),
     )
 
 
@@ -925,6 +939,11 @@ FIGURES = {
             work="the same by OpenCV and Albumentations, where nothing is made faster",
             cases=(fast_images_nothing("cv2"), fast_images_nothing("albumentations")),
             num_pairs=11,
+        ),
+        Figure(
+            name="audio-tables",
+            work="mel spectrograms of which the filter banks and kernels are made for each sound: the first epoch",
+            cases=(audio_tables("resample", 1.1), audio_tables("transforms", 1.3)),
         ),
         Figure(
             name="nothing-to-gain",

@@ -58,7 +58,7 @@ def where(found: list[dict[str, Any]]) -> str:
 
 GROUPS = {
     "Loading on one machine": (
-        "images", "fast-images", "fast-images-peers", "fast-images-nothing", "frameworks", "clips", "iterable", "stateful", "workers0-val", "workers0-tensors", "tokens",
+        "images", "fast-images", "fast-images-peers", "fast-images-nothing", "audio-tables", "frameworks", "clips", "iterable", "stateful", "workers0-val", "workers0-tensors", "tokens",
         "handover", "handover-small",
     ),
     "Remembered work": (

@@ -153,9 +153,9 @@ def _cache(text: str) -> str:
     return text
 
 
-def _images(text: str) -> str:
+def _fast(text: str) -> str:
     if text not in ("auto", "off", "audit"):
-        raise ConfigError(f"images: got {text!r}; give auto, off or audit")
+        raise ConfigError(f"fast: got {text!r}; give auto, off or audit")
     return text
 
 
@@ -236,12 +236,13 @@ class Settings(NamedTuple):
             group=BATCHES,
         ),
     ] = None
-    images: Annotated[
+    fast: Annotated[
         str,
         Setting(
-            _images, "auto|off|audit",
-            "make Pillow's and torchvision's images faster where every bit stays the same, and check "
-            "it now and then; audit: make each the usual way too, and compare; default: auto",
+            _fast, "auto|off|audit",
+            "faster functions for Pillow's, torchvision's and audio libraries' where every bit stays "
+            "the same, and check it now and then; audit: make all the usual way too, and compare; "
+            "default: auto",
             group=BATCHES,
         ),
     ] = "auto"

@@ -9,6 +9,7 @@ Ban: only in a process of ours.
 
 import functools
 import inspect
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -42,13 +43,24 @@ def redirect(owner: Any, name: str, hook: Hook) -> Undo | None:
 def is_written_in(function: Any, file: str | None) -> bool:
     """Whether a function of Python's was written in a file, also if its calls go to a hook of ours; one that
     wraps it was not."""
-    if type(function) is not types.FunctionType:
-        return False
-    code = function.__code__
+    return type(function) is types.FunctionType and written_code(function).co_filename == file
+
+
+def written_code(function: types.FunctionType) -> types.CodeType:
+    """Return the code that a function was written with, also if its calls go to a hook of ours."""
     while id(function) in _ours:
         function = vars(function)["__wrapped__"]
-        code = function.__code__
-    return bool(code.co_filename == file)
+    return function.__code__
+
+
+def is_of_library(module: str, value: Any) -> bool:
+    """Whether a function, or a property's, is of the library that a module belongs to: written in the file of
+    the module that it names. Nothing is nobody's."""
+    function = value.fget if isinstance(value, property) else value
+    made_in = str(getattr(function, "__module__", ""))
+    file = getattr(sys.modules.get(made_in), "__file__", None)
+    is_librarys = made_in.partition(".")[0] == module.partition(".")[0]
+    return value is None or (is_librarys and is_written_in(function, file))
 
 
 def _redirect_code(function: types.FunctionType, hook: Hook) -> Undo:

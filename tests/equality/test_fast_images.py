@@ -13,8 +13,8 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from stoker.config import Settings
-from stoker.images import make as make_module
-from stoker.images import report as report_module
+from stoker.fast import place as place_module
+from stoker.fast import report as report_module
 from stoker.images.native import Native
 from stoker.images.pillow import Pillow
 from tests.equality.image_files import ARE_FAST
@@ -211,7 +211,7 @@ def test_what_goes_wrong_later_is_found(files, told, monkeypatch):
         return right(self, recipe, *arguments, **named)
 
     monkeypatch.setattr(Native, "make", wrong)
-    monkeypatch.setattr(make_module, "CHECK_EVERY", 8)
+    monkeypatch.setattr(place_module, "CHECK_EVERY", 8)
     with installed(OFF):
         loader = DataLoader(
             Photos(4 * files[:18], transforms.Compose([transforms.Resize((64, 64)), *TO_TENSOR])),
@@ -227,7 +227,7 @@ def test_off_is_off(files, told):
     def make_loader(num_workers):
         return DataLoader(Photos(files, PIPELINES["v1"]), batch_size=9, num_workers=num_workers)
 
-    both(make_loader, lambda loader: loader, settings=Settings(quiet=True, images="off"))
+    both(make_loader, lambda loader: loader, settings=Settings(quiet=True, fast="off"))
     assert not told.places()
 
 
@@ -260,7 +260,7 @@ def test_audit_compares_everything(files, told):
     def make_loader(num_workers):
         return DataLoader(Photos(files, PIPELINES["v1"]), batch_size=9, num_workers=num_workers)
 
-    both(make_loader, lambda loader: loader, settings=OFF._replace(images="audit"))
+    both(make_loader, lambda loader: loader, settings=OFF._replace(fast="audit"))
     assert told.places()
     assert all(p.num_made == p.num_checked + p.num_refused for p in told.places())
 

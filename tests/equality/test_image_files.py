@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 from torch.utils.data import DataLoader, Dataset
 
 from stoker.config import Settings
-from stoker.images import report as report_module
+from stoker.fast import report as report_module
 from tests.equality.image_files import ARE_FAST, image_file
 from tests.equality.sides import both
 

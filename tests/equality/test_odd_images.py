@@ -19,8 +19,8 @@ from PIL import Image, ImageDraw, JpegImagePlugin
 from torch.utils.data import DataLoader, Dataset
 
 from stoker.config import Settings
+from stoker.fast import report as report_module
 from stoker.images import lazy as lazy_module
-from stoker.images import report as report_module
 from tests.equality.image_files import ARE_FAST
 from tests.equality.sides import both, installed
 

@@ -23,6 +23,11 @@ def modes() -> tuple[object, ...]:
     )
 
 
+def has_modes() -> bool:
+    """Whether some mode of torch (a default device, a profiler) sees this thread's calls of it."""
+    return torch._C._len_torch_function_stack() > 0 or torch._C._len_torch_dispatch_stack() > 0
+
+
 def _set(module: str, name: str, default: object) -> object:
     """Return a module's setting that samples may depend on; the default if nobody imported it."""
     return getattr(sys.modules.get(module), name, default)

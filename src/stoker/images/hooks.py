@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 
+from stoker.fast.report import FastWish
 from stoker.images.lazy import Laziness, waiting
 from stoker.images.make import Maker
 from stoker.images.native import PLAIN, native
 from stoker.images.pillow import Pillow, pillow
-from stoker.images.report import ImagesWish, pack_news
 from stoker.images.tensors import Tensors
 from stoker.memory.decoders.decoders import wants_pixels_of
-from stoker.redirect import is_written_in, redirect
+from stoker.redirect import is_of_library, redirect
 from stoker.reports.metrics import FastPlace
 
 _IMAGE, _FILE, _JPEG = "PIL.Image", "PIL.ImageFile", "PIL.JpegImagePlugin"
@@ -106,7 +106,9 @@ class _Watched:
             get = vars(inside[owner]).get if owner else inside.get
             gets += [(get, name) for name in names.split()]
             found = [get(name) for get, name in gets]
-            if not all(_is_of(module, value) for value in found if not isinstance(value, type)):
+            if not all(
+                is_of_library(module, value) for value in found if not isinstance(value, type)
+            ):
                 self.replaced = f"{module}.{owner}".rstrip(".")
             self._gets += gets
             self._found += found
@@ -115,7 +117,7 @@ class _Watched:
 class FastImages:
     """A worker's fast images. why: they are off; empty if they are on, or nothing was seen yet."""
 
-    def __init__(self, room: Room, wish: ImagesWish) -> None:
+    def __init__(self, room: Room, wish: FastWish) -> None:
         """room: returns memory for a sample's tensor, where its batch will be, if it is known."""
         self.why = ""
         self._room, self._wish = room, wish
@@ -130,13 +132,13 @@ class FastImages:
             _Watched(_CALLED_OF_TORCHVISION),
         )
 
-    def news(self) -> bytes:
-        """Return what is new since the last call, to be sent with a batch; empty if nothing is."""
+    def news(self) -> list[FastPlace]:
+        """Return what is new since the last call."""
         places = [] if self._maker is None else self._maker.news()
         if self.why and not self._is_why_told:
             self._is_why_told = True
-            places.append(FastPlace("all", why=self.why))
-        return pack_news(places) if places else b""
+            places.append(FastPlace("images", why=self.why))
+        return places
 
     def look(self) -> None:
         """Take in what was imported or replaced since the last look."""
@@ -192,7 +194,7 @@ class FastImages:
             self._redirected.add(each)
             held_in: Any = sys.modules[module]
             held_in = getattr(held_in, owner) if owner else held_in
-            if _is_of(module, vars(held_in).get(name)):
+            if is_of_library(module, vars(held_in).get(name)):
                 redirect(held_in, name, getattr(hooks, hook))
 
     def _leave(self, why: str) -> None:
@@ -216,13 +218,3 @@ def _keep_blocks(core: Any) -> None:
 def _is_beginning(module: Any) -> bool:
     """Whether a module is being imported. Source: importlib._bootstrap `_find_and_load`, 3.11 to 3.14."""
     return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
-
-
-def _is_of(module: str, value: Any) -> bool:
-    """Whether a function, or a property's, is of the library that a module belongs to: written in the file of
-    the module that it names. Nothing is nobody's."""
-    function = value.fget if isinstance(value, property) else value
-    made_in = str(getattr(function, "__module__", ""))
-    file = getattr(sys.modules.get(made_in), "__file__", None)
-    is_librarys = made_in.partition(".")[0] == module.partition(".")[0]
-    return value is None or (is_librarys and is_written_in(function, file))

@@ -13,15 +13,14 @@ from typing import Any, NamedTuple
 
 import torch
 
+from stoker.fast.place import Place, news_of
+from stoker.fast.report import FastWish
 from stoker.images.native import AS_BYTES, AS_FLOATS, AS_FLOATS_LAST, AS_PIXELS, Native, Tail
 from stoker.images.pillow import Pillow
 from stoker.images.recipe import NO_FILTER, Recipe, whole
-from stoker.images.report import NUM_PROVE, ImagesWish
 from stoker.images.sources import Held, Jpeg
 from stoker.reports.metrics import FastPlace
 
-CHECK_EVERY = 256  # results of a place that was compared often enough: one of so many is compared
-_DIFFERED = "a result differed from the original's"
 _MIRROR, _FLIP = 0, 1  # PIL.Image.Transpose
 _FILTERS = {4: "box", 2: "bilinear", 3: "bicubic", 1: "Lanczos"}
 _KINDS = {
@@ -37,31 +36,6 @@ _CUTS = {
 }
 
 
-class Place:
-    """One way to make an image, in this worker. why: it is left alone; empty if it is not."""
-
-    def __init__(self, name: str, wish: ImagesWish) -> None:
-        self.name = name
-        self.why = wish.known.get(name, "")
-        self._num_to_prove = 0 if name in wish.known else NUM_PROVE
-        self._checks_all = wish.audit
-        self._num_made = 0
-        self.news = FastPlace(name)  # since the last batch
-
-    def must_check(self) -> bool:
-        """Count one more. Returns whether it is to be compared."""
-        self._num_made += 1
-        self.news.num_made += 1
-        return bool(self._num_to_prove or self._checks_all or self._num_made % CHECK_EVERY == 0)
-
-    def note(self, is_same: bool) -> None:
-        """Count a comparison."""
-        self._num_to_prove = max(0, self._num_to_prove - 1)
-        self.news.num_checked += 1
-        if not is_same:
-            self.why = self.news.why = _DIFFERED
-
-
 class Made(NamedTuple):
     """A tensor of floats that is to be made. room: its memory; kind: AS_FLOATS or AS_FLOATS_LAST; shown: the
     same memory, as the original shows it; is_of_batch: nobody looks at it soon."""
@@ -74,7 +48,7 @@ class Made(NamedTuple):
 
 
 class Maker:
-    def __init__(self, native: Native, pillow: Pillow, wish: ImagesWish) -> None:
+    def __init__(self, native: Native, pillow: Pillow, wish: FastWish) -> None:
         self._native, self._pillow, self._wish = native, pillow, wish
         self._places: dict[tuple[object, ...], Place] = {}
         self._is_busy = False
@@ -82,11 +56,7 @@ class Maker:
 
     def news(self) -> list[FastPlace]:
         """Return what is new since the last call."""
-        told = [place.news for place in self._places.values() if place.news.num_made]
-        for place in self._places.values():
-            if place.news.num_made:
-                place.news = FastPlace(place.name)
-        return told
+        return news_of(list(self._places.values()))
 
     def core(self, recipe: Recipe) -> Any:
         """Return a core image of Pillow's."""

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from stoker.fingerprint.modes import has_modes
 from stoker.images.lazy import Laziness
 from stoker.images.make import Made, Maker
 from stoker.images.native import (
@@ -101,7 +102,7 @@ class Tensors:
     def pil_to_tensor(
         self, original: Any, arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
-        if len(arguments) == 1 and not named and not _is_watched():
+        if len(arguments) == 1 and not named and not has_modes():
             recipe = self._recipe_of(arguments[0])
             if recipe is not None:
                 width, height = recipe.size
@@ -131,7 +132,7 @@ class Tensors:
         return self._converted(image, steps, functools.partial(_through, steps))
 
     def _converted(self, image: Any, steps: Sequence[_Step], original: _Step) -> Any:
-        if torch.get_default_dtype() is not torch.float32 or _is_watched():
+        if torch.get_default_dtype() is not torch.float32 or has_modes():
             return None
         recipe = self._recipe_of(image)
         if recipe is None:
@@ -263,8 +264,3 @@ def _is_plain(step: Any) -> bool:
         and not any(inside.get(name) for name in hooks)
         and not any(everywhere.get("_global" + name) for name in hooks)
     )
-
-
-def _is_watched() -> bool:
-    """Whether some mode (a default device, a profiler) intercepts calls to torch."""
-    return torch._C._len_torch_function_stack() > 0 or torch._C._len_torch_dispatch_stack() > 0

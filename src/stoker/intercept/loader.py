@@ -28,7 +28,7 @@ from stoker.verify import side
 if TYPE_CHECKING:
     from torch.utils.data.dataloader import DataLoader
 
-    from stoker.images.report import ImagesWish
+    from stoker.fast.report import FastWish
     from stoker.loaders.fallback import Attempt
     from stoker.loaders.multiprocess import StreamOptions
     from stoker.memory.store import Wish
@@ -516,7 +516,7 @@ def _options(loader: "DataLoader[Any]", place: str) -> "StreamOptions":
         fleet=run.fleet(),
         may_hedge=not settings.no_hedge,
         wish=_wish(loader, place),
-        images=_images_wish(),
+        fast=_fast_wish(),
         held_limit_nbytes=(
             int(HELD_FRAC_OF_MACHINE * nbytes) if settings.memory is None else settings.memory
         ),
@@ -546,14 +546,14 @@ def _wish(loader: "DataLoader[Any]", place: str) -> "Wish | None":
     )
 
 
-def _images_wish() -> "ImagesWish | None":
-    """Return what a loader's workers are to know of fast images; None: nothing is made faster."""
-    from stoker.images.report import report
+def _fast_wish() -> "FastWish | None":
+    """Return what a loader's workers are to know of faster functions; None: they use none."""
+    from stoker.fast.report import report
 
-    asked = run.settings.images
+    asked = run.settings.fast
     if asked == "off":
         return None
-    run.recorder().fast_images = report.places
+    run.recorder().fast = report.places
     return report.wish(audit=asked == "audit")
 
 

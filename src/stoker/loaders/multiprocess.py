@@ -28,7 +28,7 @@ from torch.utils.data.dataloader import (
 from stoker import stack
 from stoker.clock import Deadline
 from stoker.errors import BrokenGuarantee
-from stoker.images.report import ImagesWish
+from stoker.fast.report import FastWish
 from stoker.loaders.at_exit import LEAVE_S, close_at_exit, forget
 from stoker.loaders.driver import ENDED, TIMED_OUT, Died, Driver, Failed
 from stoker.memory.store import Wish
@@ -98,7 +98,7 @@ class StreamOptions:
     fleet: "Fleet | None" = None  # other machines
     may_hedge: bool = False  # ask a second worker for a batch that is late
     wish: Wish | None = None  # of the shelf of remembered samples
-    images: ImagesWish | None = None  # that are made faster
+    fast: FastWish | None = None  # of libraries' functions, by faster ones
 
 
 class StreamIterator(_MultiProcessingDataLoaderIter):
@@ -186,7 +186,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             # Its next epoch would begin from what was loaded, not from its start.
             may_save=not self._persistent_workers,
             wish=options.wish and options.wish.away,
-            images=options.images,
+            fast=options.fast,
         )
 
     # -- torch's own protocol ----------------------------------------------------------------

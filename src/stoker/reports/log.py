@@ -69,7 +69,7 @@ class RunLog:
         without_stoker: list[int] = []
         scheme: str | None = None
         remembered: Remembered | None = None
-        fast_images: list[FastPlace] | None = None
+        fast: list[FastPlace] | None = None
         for entry in self._read_lines():
             kind = entry.pop("kind")
             if kind == "settings":
@@ -87,8 +87,8 @@ class RunLog:
                 scheme = entry["scheme"]
             elif kind == "remembered":
                 remembered = Remembered.from_json(entry["remembered"])
-            elif kind == "images":
-                fast_images = [FastPlace(**each) for each in entry["images"]]
+            elif kind == "fast":
+                fast = [FastPlace(**each) for each in entry["fast"]]
             elif kind == "digest":
                 loaders[entry["number"]].digests.append(entry["sha256"])
             elif kind == "note":
@@ -96,7 +96,7 @@ class RunLog:
         run = RunRecord()
         run.read_row(self._map[_RUN_AT : _RUN_AT + _RUN_NBYTES])
         run.rank, run.without_stoker = settings.get("rank"), without_stoker
-        run.gradients, run.remembered, run.fast_images = scheme, remembered, fast_images
+        run.gradients, run.remembered, run.fast = scheme, remembered, fast
         run.cluster = settings.get("cluster")
         run.price_worker = settings.get("price_worker")
         run.price_trainer = settings.get("price_trainer")

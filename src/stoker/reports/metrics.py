@@ -169,7 +169,7 @@ class Remembered:
 
 @dataclass(slots=True)
 class FastPlace:
-    """Counts of one way to make images fast. why: it is left alone, since then; num_refused: that were made
+    """Counts of one faster way. why: it is left alone, since then; num_refused: that were made
     as without stoker after all."""
 
     place: str
@@ -209,7 +209,7 @@ class RunRecord(_Record):
     price_worker: float | None = None  # of one of those CPUs for an hour
     price_trainer: float | None = None  # of this machine for an hour
     remembered: Remembered | None = None  # None: nothing was to be
-    fast_images: list[FastPlace] | None = None  # None: none were to be
+    fast: list[FastPlace] | None = None  # None: none were to be
     rank: int | None = None
     without_stoker: list[int] = field(default_factory=list)  # ranks, as far as rank 0 has seen
 
@@ -230,7 +230,7 @@ def as_json(run: RunRecord, loaders: list[LoaderRecord], ended: str) -> dict[str
         },
         **numbers,
         "cache": None if run.remembered is None else run.remembered.as_json(),
-        "images": None if run.fast_images is None else [asdict(each) for each in run.fast_images],
+        "fast": None if run.fast is None else [asdict(each) for each in run.fast],
         "gradients": {"scheme": run.gradients, **numbers["gradients"]},
     }
 

@@ -28,7 +28,7 @@ from stoker.reports.metrics import FastPlace, LoaderRecord, Remembered, RunRecor
 from stoker.reports.ranks import Ranks, rank_of
 from stoker.reports.summary import summary
 
-REMEMBERED_S = 5.0  # how stale what is known of remembered samples, and of images, may be then
+REMEMBERED_S = 5.0  # how stale what is known of remembered samples, and of faster ways, may be then
 REFRESH_S = 0.2  # how stale CPU time and memory may be after a kill -9
 
 _KEEPER_FDS = (7, 8, 9)  # lifeline, log, pidfd; a shell hands on no higher ones
@@ -81,8 +81,8 @@ class Recorder:
         self.run = RunRecord(num_cores=num_cores)
         self.served_s: Callable[[], float] = float  # by CPUs of other machines; of none: 0.0
         self.remembered: Callable[[], Remembered | None] = _nobody
-        self.fast_images: Callable[[], list[FastPlace] | None] = _nobody
-        self._remembered_s = self._images_s = 0.0  # when those were written to the log
+        self.fast: Callable[[], list[FastPlace] | None] = _nobody
+        self._remembered_s = self._fast_s = 0.0  # when those were written to the log
         self._settings = settings
         self._pid = os.getpid()
         self._began_s = now_s() if began_s is None else began_s
@@ -266,7 +266,7 @@ class Recorder:
         for look in self._looks:
             look()
         self._look_at_remembered()
-        self._look_at_images()
+        self._look_at_fast()
         self.run.peak_rss_nbytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         if self._log is not None:
             self._log.put_run(self.run)
@@ -301,12 +301,12 @@ class Recorder:
             self._remembered_s = self._refreshed_s
             self._append("remembered", remembered=self.run.remembered.as_json())
 
-    def _look_at_images(self) -> None:
-        before, self.run.fast_images = self.run.fast_images, self.fast_images()
-        found = self.run.fast_images
-        if found and found != before and self._refreshed_s - self._images_s > REMEMBERED_S:
-            self._images_s = self._refreshed_s
-            self._append("images", images=[asdict(each) for each in found])
+    def _look_at_fast(self) -> None:
+        before, self.run.fast = self.run.fast, self.fast()
+        found = self.run.fast
+        if found and found != before and self._refreshed_s - self._fast_s > REMEMBERED_S:
+            self._fast_s = self._refreshed_s
+            self._append("fast", fast=[asdict(each) for each in found])
 
     def _look_at_gradients(self) -> None:
         self.run.gradients_wire_nbytes = sum(each.wire_nbytes for each in self._exchanged)

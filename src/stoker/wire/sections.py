@@ -30,7 +30,7 @@ class Section(IntEnum):
     WIRE = 10  # BATCH, FAILURE, to the trainer: the bytes that it took between two machines
     WHY = 11  # NOT_INDEPENDENT: what the task did
     GIVEN = 12  # BATCH: offsets of extents that the worker keeps no count of any more
-    IMAGES = 13  # BATCH, ENDED: what is new of images that were made fast
+    FAST = 13  # BATCH, ENDED: what is new of faster functions
 
 
 NO_DATA = memoryview(b"")

@@ -15,6 +15,7 @@ import torch
 from torch.utils.data import get_worker_info
 from torch.utils.data._utils import collate
 
+from stoker.fingerprint.modes import has_modes
 from stoker.wire.batch_codec import LARGE_NBYTES
 from stoker.wire.stream_copy import STREAM_NBYTES, StreamCopy, stream_copy
 
@@ -106,7 +107,7 @@ def is_worth_streaming(sample: torch.Tensor, num: int) -> bool:
     nbytes = _nbytes(sample)
     if nbytes < SAMPLE_NBYTES or nbytes * num < STREAM_NBYTES:
         return False
-    return sample.dtype in _DTYPES and _is_plain(sample) and not _is_watched()
+    return sample.dtype in _DTYPES and _is_plain(sample) and not has_modes()
 
 
 def is_worth_moving(sample: torch.Tensor, num: int) -> bool:
@@ -114,7 +115,7 @@ def is_worth_moving(sample: torch.Tensor, num: int) -> bool:
     nbytes = _nbytes(sample)
     if nbytes < MOVED_NBYTES or nbytes * num < LARGE_NBYTES:
         return False
-    return sample.dtype in _DTYPES and _is_plain(sample) and not _is_watched()
+    return sample.dtype in _DTYPES and _is_plain(sample) and not has_modes()
 
 
 def is_like(x: Any, sample: torch.Tensor) -> bool:
@@ -129,7 +130,7 @@ def _is_large(batch: Any) -> bool:
     first = batch[0]
     if _nbytes(first) * len(batch) < LARGE_NBYTES:
         return False  # first of all: so it is with most loaders, and they pay 0.5 us a batch
-    return first.dtype in _DTYPES and _is_plain(first) and not _is_watched()
+    return first.dtype in _DTYPES and _is_plain(first) and not has_modes()
 
 
 def _nbytes(tensor: torch.Tensor) -> int:
@@ -158,8 +159,3 @@ def _plain_keys() -> tuple[object, ...]:
         with torch.inference_mode(is_inference):
             keys.append(torch._C._dispatch_keys(torch.empty(0, device="cpu")))
     return tuple(keys)
-
-
-def _is_watched() -> bool:
-    """Whether some mode (a default device, a profiler) intercepts calls to torch."""
-    return torch._C._len_torch_function_stack() > 0 or torch._C._len_torch_dispatch_stack() > 0

@@ -11,8 +11,8 @@ from typing import Any
 
 from torch.utils.data import _DatasetKind
 
+from stoker.fast.report import FastWish
 from stoker.fingerprint.modes import modes
-from stoker.images.report import ImagesWish
 from stoker.memory.store import WishAway
 
 
@@ -34,7 +34,7 @@ class Job:
     tells_shapes: bool = False  # with its batches, for the sake of a network
     wish: WishAway | None = None  # of a shelf of remembered samples, on other machines
     make_worker: Callable[..., Any] | None = None  # in place of worker.loop's Worker
-    images: ImagesWish | None = None  # of Pillow's and torchvision's functions, by faster ones
+    fast: FastWish | None = None  # of libraries' functions, by faster ones
 
     @property
     def is_iterable(self) -> bool:

@@ -12,7 +12,7 @@ import select
 import sys
 import types
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,8 +22,9 @@ from torch.utils.data import _DatasetKind, _utils
 from torch.utils.data.graph_settings import apply_random_seed
 
 from stoker.clock import Deadline, now_s, thread_cpu_s
+from stoker.fast.place import FastFunctions
+from stoker.fast.report import pack_news
 from stoker.fingerprint.fingerprint import Unwatchable, fingerprint
-from stoker.images.hooks import FastImages
 from stoker.memory.stand_in import Memory
 from stoker.scheduler.tasks.point import Point, SavedPoint
 from stoker.wire.arena import Heap, Room
@@ -53,7 +54,7 @@ WATCH_FRAC = 0.01
 WATCH_EVERY_S = 0.5
 STAND_INS = tuple(
     str(Path(__file__).parents[1] / name)
-    for name in ("memory", "images", "redirect.py", "worker/early.py")
+    for name in ("memory", "images", "fast", "redirect.py", "worker/early.py")
 )
 ENDED = object()  # in place of a batch: the iterable has no more
 # A worker whose tasks are short looks for the next one this long before it sleeps: to wake a
@@ -76,7 +77,7 @@ class Worker:
         self._fetcher: Any = None
         self._early: Early | None = None
         self._memory: Memory | None = None
-        self._images: FastImages | None = None
+        self._fast: Sequence[FastFunctions] = ()
         self._init_failure: ExceptionWrapper | None = None
         self._saver: Saver | None = None  # of an iterable that can save its own state
         self._is_over = False  # the iterable ended; until it is resumed tasks are skipped
@@ -95,14 +96,14 @@ class Worker:
         self,
         early: Early | None = None,
         memory: Memory | None = None,
-        images: FastImages | None = None,
+        fast: Sequence[FastFunctions] = (),
     ) -> None:
         """Seed, set the worker's info and run worker_init_fn, as torch does before its loop.
 
         early: moves samples into their batch as they come; None: they are only stacked;
-        memory: serves samples that were made before; images: makes images faster.
+        memory: serves samples that were made before; fast: makes libraries faster.
         """
-        self._early, self._memory, self._images = early, memory, images
+        self._early, self._memory, self._fast = early, memory, fast
         if self._job.shared_seed is not None:
             self._seed_pipe(self._job.shared_seed)
         self.show_as(self._chain or 0)
@@ -118,8 +119,8 @@ class Worker:
     def _open(self) -> None:
         """Make torch's fetcher, which for an iterable calls iter(dataset)."""
         job = self._job
-        if self._images is not None:
-            self._images.look()
+        for functions in self._fast:
+            functions.look()
         if self._memory is not None and job.is_iterable:
             self._memory.begin_iterable()
         fetcher = _DatasetKind.create_fetcher(
@@ -284,8 +285,8 @@ class Worker:
         """Return a batch, ENDED, or what was caught. wants_state: only a stateful job has one."""
         if self._init_failure is not None:
             return self._init_failure
-        if self._images is not None:
-            self._images.look()
+        for functions in self._fast:
+            functions.look()
         if self._memory is not None:
             self._memory.look()
         try:
@@ -354,8 +355,8 @@ class Worker:
 
     def _extra(self, point: Point | SavedPoint | None) -> bytes:
         """Return the sections that go along with an answer."""
-        news = b"" if self._images is None else self._images.news()
-        extra = pack_section(Section.IMAGES, news) if news else b""
+        news = [place for functions in self._fast for place in functions.news()]
+        extra = pack_section(Section.FAST, pack_news(news)) if news else b""
         if point is None:
             return extra
         name = Section.SAVED if isinstance(point, SavedPoint) else Section.POINT

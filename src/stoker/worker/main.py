@@ -13,6 +13,8 @@ import traceback
 import torch
 from torch.utils.data import _utils
 
+from stoker.fast.place import FastFunctions
+from stoker.fast.tables import Tables
 from stoker.images.hooks import FastImages
 from stoker.memory.decoders.decoders import Decoders
 from stoker.memory.stand_in import Memory
@@ -56,19 +58,20 @@ def main(
         if mark is not None:
             marks, place = mark
             worker.mark = marks.writer(place)
-        early = memory = images = None
+        early = memory = None
+        fast: list[FastFunctions] = []
         if job.num_chains:  # else it is to be as the training process is
             allocate_batches_in_arena(worker)
             early = Early()
-            if job.images is not None:
-                images = FastImages(early.room_for_sample, job.images)
+            if job.fast is not None:
+                fast = [FastImages(early.room_for_sample, job.fast), Tables(job.fast)]
         if shelf is not None:
             memory = Memory(
                 shelf,
                 is_only_worker=job.num_chains <= 1,
                 decoding=Decoders if job.num_chains else None,
             )
-        worker.set_up(early if early and stack_faster(early.batch_of) else None, memory, images)
+        worker.set_up(early if early and stack_faster(early.batch_of) else None, memory, fast)
         worker.run()
         if memory is not None:
             memory.close()

@@ -17,11 +17,11 @@ import time
 import numpy as np
 from PIL import Image
 
+from stoker.fast.report import FastWish
 from stoker.images.make import Maker
 from stoker.images.native import Native
 from stoker.images.pillow import Pillow, pillow
 from stoker.images.recipe import whole
-from stoker.images.report import ImagesWish
 from stoker.images.sources import Held, Jpeg
 
 FILTERS = [Image.BOX, Image.BILINEAR, Image.BICUBIC, Image.LANCZOS]
@@ -90,7 +90,7 @@ class Fuzzer:
         source = Jpeg(file, shape, ("RGB", ""), 65536)
         width, height = draw.randint(1, size[0]), draw.randint(1, size[1])
         left, top = draw.randint(0, size[0] - width), draw.randint(0, size[1] - height)
-        maker = Maker(self.native, self.pillow, ImagesWish(False, {"": ""}))
+        maker = Maker(self.native, self.pillow, FastWish(False, {"": ""}))
         recipe = whole(source, size).cropped(left, top, width, height)
         image = original.crop((left, top, left + width, top + height))
         if draw.random() < 0.5:
@@ -112,7 +112,7 @@ class Fuzzer:
         width, height = draw.randint(1, image.width), draw.randint(1, image.height)
         left, top = draw.randint(0, image.width - width), draw.randint(0, image.height - height)
         resized = recipe.cropped(left, top, width, height).resized(*size, of)
-        maker = Maker(self.native, self.pillow, ImagesWish(False, {}))
+        maker = Maker(self.native, self.pillow, FastWish(False, {}))
         want_width, want_height = draw.randint(1, size[0]), draw.randint(1, size[1])
         x, y = draw.randint(0, size[0] - want_width), draw.randint(0, size[1] - want_height)
         recipe = resized.cropped(x, y, want_width, want_height)

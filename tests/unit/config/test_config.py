@@ -13,7 +13,7 @@ TEXTS = {
     "hash_batches": "1", "quiet": "yes", "off": "true", "bind": "10.0.0.1",
     "no_tls": "1", "allow_mismatch": "1", "no_hedge": "1", "send_env": "A_KEY,B_KEY", "price_worker": "0.03",
     "price_trainer": "2.5", "gradients": "4bit+ef", "gradient_codes": "head.*=8bit,*.bias=bf16",
-    "progress": "on", "verbose": "1", "images": "audit", "cache": "audit", "cache_memory": "2G",
+    "progress": "on", "verbose": "1", "fast": "audit", "cache": "audit", "cache_memory": "2G",
     "cache_disk": "/scratch/a:b:200G", "cache_keep": "1", "cache_trust": "mylib,otherlib",
 }  # fmt: skip
 
@@ -65,7 +65,7 @@ def test_the_nearest_source_decides():
         ("chains", "0"), ("chains", "many"), ("chains", ""),
         ("memory", "lots"), ("memory", ""), ("memory", "-1G"), ("memory", "4X"),
         ("memory", "1k"), ("memory", "1023K"),
-        ("images", "on"), ("images", ""), ("cache", "on"), ("cache", ""), ("cache_memory", "0"), ("cache_memory", "1k"),
+        ("fast", "on"), ("fast", ""), ("cache", "on"), ("cache", ""), ("cache_memory", "0"), ("cache_memory", "1k"),
         ("cache_memory", "much"), ("cache_disk", "/scratch"), ("cache_disk", ":2G"),
         ("cache_disk", "/scratch:1k"), ("cache_disk", "/scratch:much"),
         ("cache_trust", ""), ("cache_trust", "a b"), ("cache_trust", "a,,b"),
@@ -126,7 +126,7 @@ def test_a_report_is_written_where_the_command_was_given(tmp_path, monkeypatch):
         gradient_codes=st.none() | st.just("head.*=fp32, *=bf16"),
         progress=st.sampled_from(["auto", "on", "off"]),
         verbose=st.booleans(),
-        images=st.sampled_from(["auto", "off", "audit"]),
+        fast=st.sampled_from(["auto", "off", "audit"]),
         cache=st.sampled_from(["auto", "off", "audit"]),
         cache_memory=st.none() | st.integers(1 << 20, 1 << 50),
         cache_disk=st.just(Disk("/a b:c", 1 << 40)),

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from stoker.fast.report import FastWish
 from stoker.images.make import Maker
 from stoker.images.native import AVX2, AVX512, PLAIN, native
 from stoker.images.pillow import Pillow, pillow
 from stoker.images.recipe import MAX_SIDE, whole
-from stoker.images.report import ImagesWish
 from stoker.images.sources import Held, Jpeg
 
 FILTERS = [Image.BOX, Image.BILINEAR, Image.BICUBIC, Image.LANCZOS]
@@ -77,7 +77,7 @@ def test_any_steps_give_pillows_pixels(monkeypatch, simd, source_of):
         width, height = draw.choice(SIZES)
         pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
         source, image = source_of(Image.fromarray(pixels), draw)
-        maker = Maker(native, pillow(), ImagesWish(True, {}))
+        maker = Maker(native, pillow(), FastWish(True, {}))
         recipe = whole(source, image.size)
         for _ in range(draw.randint(1, 5)):
             then, image_then = taken(recipe, image, draw)
@@ -107,7 +107,7 @@ def test_parts_of_files_of_odd_samplings_are_pillows(sampling):
         left, top = draw.randint(0, opened.width - width), draw.randint(0, opened.height - height)
         recipe = whole(Jpeg(content, shape, ("RGB", ""), 65536), opened.size)
         recipe = recipe.cropped(left, top, width, height).resized(40, 30, Image.BILINEAR)
-        core = Maker(native, pillow(), ImagesWish(False, {}))._fast_core(recipe)
+        core = Maker(native, pillow(), FastWish(False, {}))._fast_core(recipe)
         num_made += core is not None
         part = opened.crop((left, top, left + width, top + height))
         if core is not None:
@@ -121,7 +121,7 @@ def test_what_warns_behind_its_last_pixel_is_pillows():
     pixels = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
     content = jpeg_of(Image.fromarray(pixels), "4:2:0", 90)
     more = content[:-2] + bytes(8) + content[-2:]
-    maker = Maker(native, pillow(), ImagesWish(False, {}))
+    maker = Maker(native, pillow(), FastWish(False, {}))
     for file, is_made in [(content, True), (more, False)]:
         recipe = whole(Jpeg(file, native.shape_of(file), ("RGB", ""), 65536), (40, 40))
         assert (maker._fast_core(recipe.resized(20, 20, Image.BOX)) is not None) is is_made
@@ -138,7 +138,7 @@ def test_a_part_of_a_file_is_made_of_no_more_than_it_needs():
     shape = native.shape_of(cut)
     recipe = whole(Jpeg(cut, shape, ("RGB", ""), 65536), (64, 480)).resized(32, 240, Image.BICUBIC)
     recipe = recipe.cropped(0, 20, 32, 100)
-    maker = Maker(native, pillow(), ImagesWish(False, {}))
+    maker = Maker(native, pillow(), FastWish(False, {}))
     opened = Image.open(io.BytesIO(content)).resize((32, 240), Image.BICUBIC)
     made = Image.new("RGB", (1, 1))._new(maker._fast_core(recipe))
     assert made.tobytes() == opened.crop((0, 20, 32, 120)).tobytes()

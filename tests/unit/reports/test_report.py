@@ -121,7 +121,7 @@ def test_rows_survive_the_file(num_batches, raw_nbytes, wait_s, busy_s):
 
 KEYS = {
     "version", "ended", "rank", "ranks_without_stoker", "wall_s", "loaders", "workers", "gradients",
-    "trainer", "cost", "cluster", "cache", "images",
+    "trainer", "cost", "cluster", "cache", "fast",
 }  # fmt: skip
 LOADER_KEYS = {
     "place", "offloaded", "reasons", "notes", "chains", "num_batches", "num_samples", "num_iters",

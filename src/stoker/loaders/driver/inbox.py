@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from stoker.images import report as images
+from stoker.fast import report as fast
 from stoker.loaders.driver.helpers import Alone
 from stoker.loaders.driver.workers import Workers
 from stoker.local.sizing import machine_nbytes
@@ -117,7 +117,7 @@ class Inbox:
             self.stats.num_away += 1
         else:
             self.stats.wire_nbytes += len(frame.payload)
-        self._hear_of_images(sections)
+        self._hear_of_fast(sections)
         self._helpers.measure(slot, header.task_id, header.work_us / 1e6, self.is_awaiting)
         if lender is not None:
             lender.given = unpack_offsets(sections.get(Section.GIVEN, NO_DATA))
@@ -141,13 +141,13 @@ class Inbox:
             events.append(Bounded(max_held=self._max_held))
         return events
 
-    def _hear_of_images(self, sections: Sections) -> None:
-        if (news := sections.get(Section.IMAGES)) is not None:
-            images.report.take_in(bytes(news))
+    def _hear_of_fast(self, sections: Sections) -> None:
+        if (news := sections.get(Section.FAST)) is not None:
+            fast.report.take_in(bytes(news))
 
     def _ended(self, slot: Slot, task_id: int, sections: Sections) -> list[Event]:
         self.bodies.pop(task_id, None)
-        self._hear_of_images(sections)
+        self._hear_of_fast(sections)
         self.has_ended = True
         if self._keeps_states:
             assert slot.chain is not None

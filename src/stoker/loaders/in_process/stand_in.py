@@ -9,7 +9,7 @@ is refused, with the reason, and the trainer makes the batch itself.
 Owner: the process's main thread.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import EllipsisType, NotImplementedType
 from typing import Any, NamedTuple, cast
 
@@ -17,10 +17,10 @@ import torch
 from torch._utils import ExceptionWrapper
 
 from stoker.clock import Deadline
+from stoker.fast.place import FastFunctions
 from stoker.fingerprint.fingerprint import Unwatchable, fingerprint
 from stoker.fingerprint.outside import Outside
 from stoker.fingerprint.written import WrittenPages, written_pages
-from stoker.images.hooks import FastImages
 from stoker.memory.stand_in import Memory
 from stoker.wire.batch_codec import loads
 from stoker.wire.channel import Frame
@@ -63,7 +63,7 @@ class StandIn(Worker):
         self,
         early: Early | None = None,
         memory: Memory | None = None,
-        images: FastImages | None = None,
+        fast: Sequence[FastFunctions] = (),
     ) -> None:
         self._memory = memory
         self._outside = Outside()

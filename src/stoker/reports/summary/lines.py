@@ -20,7 +20,7 @@ def summary(report: dict[str, Any]) -> str:
     told = [
         *_losses(report),
         *_remembered(report),
-        *_images(report),
+        *_fast(report),
         *_gradients(report),
         *_cost(report),
     ]
@@ -139,11 +139,11 @@ def _about_room(cache: dict[str, Any]) -> str:
     return f" (--cache-memory {wanted_gib}G would hold all of them)"
 
 
-def _images(report: dict[str, Any]) -> list[str]:
-    """Return which ways to make images fast were given up because a result differed."""
+def _fast(report: dict[str, Any]) -> list[str]:
+    """Return which faster ways were given up because a result differed."""
     return [
         f"{place['place']}: {place['why']}; made as without stoker since then"
-        for place in report.get("images") or ()
+        for place in report.get("fast") or ()
         if place["why"] and place["num_made"]
     ]
 

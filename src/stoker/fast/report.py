@@ -1,4 +1,4 @@
-"""Adds up what a run's workers tell of the ways in which they made images fast.
+"""Adds up what a run's workers tell of the faster ways that they took.
 
 Owner: the trainer, whose workers send what is new with their batches; from every machine.
 """
@@ -12,8 +12,8 @@ from stoker.reports.metrics import FastPlace
 NUM_PROVE = 4  # results of a place that are compared, by all workers, before it is used without
 
 
-class ImagesWish(NamedTuple):
-    """What a loader wants of fast images. audit: compare everything; known: places, by name: why they are
+class FastWish(NamedTuple):
+    """What a loader wants of faster ways. audit: compare everything; known: places, by name: why they are
     left alone, or nothing if they were compared often enough."""
 
     audit: bool
@@ -39,14 +39,14 @@ class Report:
         """Return copies, as they are at this moment."""
         return [replace(place) for place in self._places.values()]
 
-    def wish(self, audit: bool) -> ImagesWish:
+    def wish(self, audit: bool) -> FastWish:
         """Return what the workers of a loader that begins now are told."""
         known = {
             name: place.why
             for name, place in self._places.items()
             if place.why or place.num_checked >= NUM_PROVE
         }
-        return ImagesWish(audit, known)
+        return FastWish(audit, known)
 
 
 report = Report()  # this process's
