@@ -636,7 +636,7 @@ def fit_loop(framework: str) -> Case:
         label=framework,
         flags=("--framework", framework, *seconds(1.5, 5)),
         quick_flags=seconds(0.5, 2),
-        checks=(at_least(1.15, "images_per_s", what=f"torch, {framework}"),),
+        checks=(at_least(1.5, "images_per_s", what=f"torch, {framework}"),),
     )
 
 

@@ -22,12 +22,12 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 class Library(NamedTuple):
     """A library that is compiled. path: where it comes to lie; sources: its files, or a pattern; loss:
-    what is slower without it; for_x86: it is for nothing else."""
+    what is slower without it; machines: what it is for, if not for any Linux."""
 
     path: Path
     sources: str
     loss: str
-    for_x86: bool = False
+    machines: tuple[str, ...] = ()
 
 
 ROOM = Path("src", "stoker")
@@ -36,7 +36,7 @@ LIBRARIES = (
         ROOM / "wire" / "libstream_copy.so",
         "wire/stream_copy.c",
         "large batches will be copied more slowly",
-        for_x86=True,
+        machines=("x86_64",),
     ),
     Library(
         ROOM / "wire" / "libpalette.so",
@@ -47,14 +47,15 @@ LIBRARIES = (
         ROOM / "images" / "libimages.so",
         "images/native/*.c",
         "images will be decoded and resized as fast as Pillow does",
-        for_x86=True,
+        machines=("x86_64", "aarch64"),
     ),
 )
 # Sums and products as they are written: one that is rounded once, where a library rounds twice, is another.
 FLAGS = ("-O2", "-fPIC", "-ffp-contract=off", "-shared", "-nostdlib", "-s")
 HERE = sysconfig.get_platform().replace("-", "_")
-TAG = "manylinux_2_17_x86_64.manylinux2014_x86_64"  # two names of the oldest that is still in use
-HAS_TAG = HERE == "linux_x86_64" and platform.libc_ver()[0] == "glibc"
+MACHINE = HERE.removeprefix("linux_")
+TAG = f"manylinux_2_17_{MACHINE}.manylinux2014_{MACHINE}"  # two names of the oldest that is still in use
+HAS_TAG = MACHINE in ("x86_64", "aarch64") and platform.libc_ver()[0] == "glibc"
 
 
 class CompileHook(BuildHookInterface):
@@ -74,10 +75,10 @@ def why_not_built(root: Path, library: Library) -> str:
     """Compile; empty if there is a library now, else the reason why there is none."""
     made, new = root / library.path, root / f"{library.path}.new"
     made.unlink(missing_ok=True)  # an older one may be of another source
-    if library.for_x86 and HERE != "linux_x86_64":
-        return f"it is for linux-x86_64, this is {sysconfig.get_platform()}"
     if not HERE.startswith("linux"):
         return f"it is for Linux, this is {sysconfig.get_platform()}"
+    if library.machines and MACHINE not in library.machines:
+        return f"it is for {' and '.join(library.machines)}, this is {MACHINE}"
     compiler = shlex.split(os.environ.get("CC", "")) or [shutil.which("cc") or "gcc"]
     sources = sorted(map(str, (root / ROOM).glob(library.sources)))
     try:

@@ -40,4 +40,6 @@ def test_damaged_files_and_odd_sizes_do_nothing_that_is_undefined(tmp_path):
     )
     assert done.returncode == 0, done.stderr[-4000:]
     counts = json.loads(done.stdout)
-    assert min(counts["sound"], counts["decoded"], counts["resampled"]) > 20, counts
+    assert min(counts["sound"], counts["decoded"], counts["resampled"], counts["tensors"]) > 20, (
+        counts
+    )

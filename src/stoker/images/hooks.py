@@ -175,7 +175,7 @@ class FastImages:
         if native is None:
             self._leave("stoker was installed without a C compiler")
         elif native.simd == PLAIN:
-            self._leave("this processor has no AVX2")
+            self._leave("this processor has neither AVX2 nor NEON")
         elif not isinstance(found, Pillow):
             self._leave(found)
         else:

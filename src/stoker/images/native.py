@@ -1,7 +1,7 @@
 """Loads the compiled functions that decode, resample and turn into tensors (native/).
 
 Promise: bytes are those that Pillow and torch give. `native` is None if they were not built (no
-compiler), or this processor has no AVX2, without which nothing is gained.
+compiler), or this processor has neither AVX2 nor NEON, without which nothing is gained.
 Owner: one caller at a time, for the scratch memory is one (make.py sees to that). ctypes releases the interpreter lock for each call.
 Ban: no torch, no Pillow.
 """
@@ -14,7 +14,7 @@ from stoker.images.recipe import NO_FILTER, Recipe
 
 PIXEL_NBYTES = 4
 AS_PIXELS, AS_BYTES, AS_FLOATS, AS_FLOATS_LAST = range(4)
-PLAIN, AVX2, AVX512 = range(3)  # what a processor can
+PLAIN, AVX2, AVX512, NEON = range(4)  # what a processor can
 BY_TABLE, BY_DIVISION, BY_PRODUCT = range(3)
 FILTERS = {4: 0, 2: 1, 3: 2, 1: 3}  # PIL.Image.Resampling: BOX, BILINEAR, BICUBIC, LANCZOS
 _ANY = 1  # filter of what is not resampled

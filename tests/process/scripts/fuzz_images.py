@@ -19,11 +19,20 @@ from PIL import Image
 
 from stoker.fast.report import FastWish
 from stoker.images.make import Maker
-from stoker.images.native import Native
+from stoker.images.native import (
+    AS_BYTES,
+    AS_FLOATS,
+    AS_FLOATS_LAST,
+    BY_DIVISION,
+    BY_TABLE,
+    Native,
+    Tail,
+)
 from stoker.images.pillow import Pillow, pillow
 from stoker.images.recipe import whole
 from stoker.images.sources import Held, Jpeg
 
+NORMALS = [((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), ((0.5,) * 3, (0.5,) * 3)]
 FILTERS = [Image.BOX, Image.BILINEAR, Image.BICUBIC, Image.LANCZOS]
 
 
@@ -72,7 +81,9 @@ def damaged(file: bytes, draw: random.Random) -> bytes:
 class Fuzzer:
     def __init__(self, native: Native, known: Pillow) -> None:
         self.native, self.pillow = native, known
-        self.counts = dict.fromkeys(("files", "sound", "decoded", "refused", "resampled"), 0)
+        self.counts = dict.fromkeys(
+            ("files", "sound", "decoded", "refused", "resampled", "tensors"), 0
+        )
 
     def try_file(self, draw: random.Random) -> None:
         file = damaged(file_of(draw), draw)
@@ -122,6 +133,31 @@ class Fuzzer:
         assert blank._new(core).tobytes() == blank._new(expected).tobytes(), recipe
         self.counts["resampled"] += 1
 
+    def try_tensor(self, draw: random.Random) -> None:
+        image = image_of(draw)
+        recipe = whole(Held(image.im), image.size)
+        if draw.random() < 0.5:
+            size = draw.randint(1, 150), draw.randint(1, 150)
+            recipe = recipe.resized(*size, draw.choice(FILTERS))
+        recipe = recipe.mirrored() if draw.random() < 0.5 else recipe
+        recipe = recipe.flipped() if draw.random() < 0.5 else recipe
+        maker = Maker(self.native, self.pillow, FastWish(False, {}))
+        expected = np.asarray(Image.new("RGB", (1, 1))._new(maker.original(recipe)))
+        mean, std = draw.choice(NORMALS)
+        values = np.arange(256, dtype=np.float32)[:, None] / np.float32(255)
+        table = np.ascontiguousarray(((values - np.float32(mean)) / np.float32(std)).T)
+        tail = Tail(table.ctypes.data, draw.choice((BY_TABLE, BY_DIVISION)), mean, std)
+        floats = np.stack([table[c][expected[..., c]] for c in range(3)])
+        wanted = {AS_BYTES: expected, AS_FLOATS: floats, AS_FLOATS_LAST: floats.transpose(1, 2, 0)}
+        for kind, values in wanted.items():
+            made = np.zeros(values.shape, values.dtype)
+            down_first = self.pillow.is_vertical_first(recipe.box[2:], recipe.to_size)
+            of = recipe.source.given(self.native, self.pillow)
+            told = None if kind == AS_BYTES else tail
+            assert self.native.make(recipe, of, kind, made.ctypes.data, told, down_first), recipe
+            assert made.tobytes() == values.tobytes(), (recipe, kind, tail)
+        self.counts["tensors"] += 1
+
 
 def main() -> None:
     library, seconds, seed = sys.argv[1], float(sys.argv[2]), int((sys.argv[3:] or ["0"])[0])
@@ -134,6 +170,7 @@ def main() -> None:
         try:
             fuzzer.try_file(random.Random(seed))
             fuzzer.try_resampling(random.Random(seed))
+            fuzzer.try_tensor(random.Random(seed))
         except Exception as error:
             raise RuntimeError(f"seed {seed}") from error
     print(json.dumps({**fuzzer.counts, "last_seed": seed}))

@@ -11,6 +11,7 @@
 
 #include "jpeg.h"
 #include "kernels.h"
+#include "neon.h"
 #include "resample.h"
 
 #include <string.h>
@@ -197,36 +198,60 @@ FOR_AVX2 static int as_floats_last_avx2(const struct row_of *of, float *to, cons
 }
 #endif
 
+/* ---- as much of a row as whole vectors hold */
+
+static int bytes_at_once(const struct row_of *of, uint8_t *to, const uint8_t *row)
+{
+    if (of->simd == PLAIN)
+        return 0;
+#if defined(__x86_64__)
+    return as_bytes_avx2(of, to, row);
+#elif defined(__aarch64__)
+    return as_bytes_neon(to, row, of->width, of->output->is_mirrored);
+#else
+    (void)to, (void)row;
+    return 0;
+#endif
+}
+
+/* plane: floats from one plane to the next; 0: three floats a pixel. */
+static int floats_at_once(const struct row_of *of, float *to, size_t plane, const uint8_t *row)
+{
+    if (of->simd == PLAIN)
+        return 0;
+#if defined(__x86_64__)
+    return plane ? as_floats_avx2(of, to, plane, row) : as_floats_last_avx2(of, to, row);
+#elif defined(__aarch64__)
+    const struct output *output = of->output;
+    if (!output->computes)
+        return 0;
+    return as_floats_neon(
+        to, plane, row, of->width, output->is_mirrored, output->computes == BY_DIVISION, output->mean,
+        output->std
+    );
+#else
+    (void)to, (void)plane, (void)row;
+    return 0;
+#endif
+}
+
 static void take_row(void *context, int y, const uint8_t *row)
 {
     const struct row_of *of = context;
     const struct output *output = of->output;
     y = output->is_flipped ? of->height - 1 - y : y;
     size_t at = (size_t)y * of->width, plane = (size_t)of->height * of->width;
-    int done = 0;
     if (output->kind == AS_PIXELS) {
         as_pixels(of, output->rows[y], row);
     } else if (output->kind == AS_BYTES) {
         uint8_t *to = (uint8_t *)output->values + 3 * at;
-#ifdef FOR_AVX2
-        if (of->simd != PLAIN)
-            done = as_bytes_avx2(of, to, row);
-#endif
-        as_bytes(of, to, row, done);
+        as_bytes(of, to, row, bytes_at_once(of, to, row));
     } else if (output->kind == AS_FLOATS_LAST) {
         float *to = (float *)output->values + 3 * at;
-#ifdef FOR_AVX2
-        if (of->simd != PLAIN)
-            done = as_floats_last_avx2(of, to, row);
-#endif
-        as_floats_last(of, to, row, done);
+        as_floats_last(of, to, row, floats_at_once(of, to, 0, row));
     } else {
         float *to = (float *)output->values + at;
-#ifdef FOR_AVX2
-        if (of->simd != PLAIN)
-            done = as_floats_avx2(of, to, plane, row);
-#endif
-        as_floats(of, to, plane, row, done);
+        as_floats(of, to, plane, row, floats_at_once(of, to, plane, row));
     }
 }
 

@@ -1,4 +1,4 @@
-/* The sums of a resampling, in three forms that give the same bits: plain C, AVX2, and AVX-512 with VNNI.
+/* The sums of a resampling, in forms that give the same bits: plain C, AVX2, AVX-512 with VNNI, and NEON (neon.c).
  *
  * Sums are of integers, so their order does not matter. A weight is split in two 16-bit halves, for
  * products of such are added in pairs by one instruction:
@@ -11,6 +11,7 @@
 
 #include "kernels.h"
 
+#include "neon.h"
 #include "resample.h"
 
 #include <string.h>
@@ -21,15 +22,7 @@
 #define FOR_AVX512 __attribute__((target("avx2,avx512f,avx512bw,avx512vl,avx512vnni")))
 #endif
 
-#define HALF (1 << (PRECISION_BITS - 1))
-
 /* ---- plain */
-
-static inline int32_t weight_at(const struct axis *axis, int k, int tap)
-{
-    size_t place = (size_t)k * axis->num_taps + tap;
-    return axis->high[place] * (1 << SPLIT_BITS) + axis->low[place];
-}
 
 static inline uint8_t clip8(int32_t sum)
 {
@@ -300,6 +293,11 @@ enum simd simd_here(void)
         return PLAIN;
     return (b & avx512) == avx512 && c & bit_AVX512VNNI && (low & 0xe6) == 0xe6 ? AVX512 : AVX2;
 }
+#elif defined(__aarch64__)
+enum simd simd_here(void)
+{
+    return NEON;
+}
 #else
 enum simd simd_here(void)
 {
@@ -307,22 +305,33 @@ enum simd simd_here(void)
 }
 #endif
 
+/* ROWS rows at once; not by a PLAIN one. */
+static void four_across(
+    enum simd simd, const struct axis *axis, const uint8_t *const *rows, uint8_t *to, size_t stride
+)
+{
+#if defined(__x86_64__)
+    (simd == AVX512 ? across_avx512 : across_avx2)(axis, rows, to, stride);
+#elif defined(__aarch64__)
+    (void)simd;
+    across_neon(axis, rows, to, stride);
+#else
+    (void)simd, (void)axis, (void)rows, (void)to, (void)stride;
+#endif
+}
+
 void rows_across(
     enum simd simd, const struct axis *axis, const uint8_t *const *rows, int num_rows, int available,
     uint8_t *to, size_t stride
 )
 {
-#if defined(__x86_64__)
     if (simd != PLAIN && available >= axis->num_taps) {
         const uint8_t *four[ROWS]; /* too few rows: the last one again, which is overwritten */
         for (int r = 0; r < ROWS; r++)
             four[r] = rows[r < num_rows ? r : num_rows - 1];
-        (simd == AVX512 ? across_avx512 : across_avx2)(axis, four, to, stride);
+        four_across(simd, axis, four, to, stride);
         return;
     }
-#else
-    (void)simd;
-#endif
     for (int r = 0; r < num_rows; r++)
         across(axis, rows[r], available, to + r * stride);
 }
@@ -340,6 +349,9 @@ void row_down(
     }
     if (simd == AVX2)
         done = down_avx2(axis, k, rows, num_rows, nbytes, to);
+#elif defined(__aarch64__)
+    if (simd == NEON)
+        done = down_neon(axis, k, rows, num_rows, nbytes, to);
 #else
     (void)simd;
 #endif

@@ -10,11 +10,12 @@
 
 #define PRECISION_BITS 22 /* of a weight: 32 less 8 of a pixel, less 2, for it may be negative, or above one */
 #define SPLIT_BITS 15
+#define HALF (1 << (PRECISION_BITS - 1))
 #define GROUP 4 /* weights that are applied at once */
 #define ROWS 4 /* that are made narrower or wider at once, with the same weights */
 
-/* What a processor can: each form needs what the one before it does. */
-enum simd { PLAIN, AVX2, AVX512 };
+/* What a processor can: AVX512 all that AVX2 can; NEON is of 64-bit ARM. */
+enum simd { PLAIN, AVX2, AVX512, NEON };
 
 /* Which pixels each of the wanted ones is made of, and their weights. */
 struct axis {
@@ -25,6 +26,12 @@ struct axis {
 };
 
 enum simd simd_here(void);
+
+static inline int32_t weight_at(const struct axis *axis, int k, int tap)
+{
+    size_t place = (size_t)k * axis->num_taps + tap;
+    return axis->high[place] * (1 << SPLIT_BITS) + axis->low[place];
+}
 
 /* Up to ROWS rows, of `available` pixels, to rows one behind the other by `stride` bytes: room is needed for
  * ROWS of them. */
