@@ -47,7 +47,7 @@ ROOMS = {
     "remote": ["process/test_away", "process/test_parts", "process/test_printed"],
     "gradients": ["process/test_gradients", "process/test_probe"],
     "memory": ["equality/test_matrix"],
-    "fast": ["equality/test_fast_images"],
+    "fast": ["equality/test_image_files"],
     "images": ["process/test_sanitized", "equality/test_image_files"],
     "verify": ["process/test_verify"],
     "reports": ["process/test_ends"],

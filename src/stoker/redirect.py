@@ -53,6 +53,14 @@ def written_code(function: types.FunctionType) -> types.CodeType:
     return function.__code__
 
 
+def is_being_imported(module: Any) -> bool:
+    """Whether a module is not there yet, or not all of it: some thread is importing it. Source:
+    importlib._bootstrap `_find_and_load`, 3.11 to 3.14."""
+    return module is None or bool(
+        getattr(getattr(module, "__spec__", None), "_initializing", False)
+    )
+
+
 def is_of_library(module: str, value: Any) -> bool:
     """Whether a function, or a property's, is of the library that a module belongs to: written in the file of
     the module that it names. Nothing is nobody's."""

@@ -24,8 +24,15 @@ def modes() -> tuple[object, ...]:
 
 
 def has_modes() -> bool:
-    """Whether some mode of torch (a default device, a profiler) sees this thread's calls of it."""
-    return torch._C._len_torch_function_stack() > 0 or torch._C._len_torch_dispatch_stack() > 0
+    """Whether something sees this thread's calls of torch: a mode (a default device, a profiler), a transform of
+    torch.func, or torch.jit.trace."""
+    c = torch._C
+    return (
+        c._len_torch_function_stack() > 0
+        or c._len_torch_dispatch_stack() > 0
+        or c._functorch.peek_interpreter_stack() is not None
+        or c._get_tracing_state() is not None
+    )
 
 
 def _set(module: str, name: str, default: object) -> object:

@@ -21,7 +21,7 @@ from stoker.images.native import PLAIN, native
 from stoker.images.pillow import Pillow, pillow
 from stoker.images.tensors import Tensors
 from stoker.memory.decoders.decoders import wants_pixels_of
-from stoker.redirect import is_of_library, redirect
+from stoker.redirect import is_being_imported, is_of_library, redirect
 from stoker.reports.metrics import FastPlace
 
 _IMAGE, _FILE, _JPEG = "PIL.Image", "PIL.ImageFile", "PIL.JpegImagePlugin"
@@ -95,7 +95,7 @@ class _Watched:
     def take_in(self) -> None:
         """Look at what has been imported since the last call."""
         there = [each for each in self._called if each[0] in sys.modules]
-        self._is_whole = not any(_is_beginning(sys.modules[module]) for module, *_ in there)
+        self._is_whole = not any(is_being_imported(sys.modules[module]) for module, *_ in there)
         if not self._is_whole:
             return  # this thread or another is importing it: its functions come yet
         self._num_modules = len(sys.modules)
@@ -213,8 +213,3 @@ def _keep_blocks(core: Any) -> None:
     Pillow's documentation, reference/block_allocator."""
     if core.get_blocks_max() == 0 and "PILLOW_BLOCKS_MAX" not in os.environ:
         core.set_blocks_max(NUM_BLOCKS)
-
-
-def _is_beginning(module: Any) -> bool:
-    """Whether a module is being imported. Source: importlib._bootstrap `_find_and_load`, 3.11 to 3.14."""
-    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))

@@ -36,7 +36,9 @@ _KNOWN_NAMES = {
     "sparse_bsc", "utils", "data", "get_worker_info", "_typed_storage", "_new_shared", "device",
     "new", "resize_", "size", "stack",
 }  # fmt: skip
-_NEEDED = ("_dispatch_keys", "_len_torch_function_stack", "_len_torch_dispatch_stack")
+_NEEDED = (
+    "_dispatch_keys", "_len_torch_function_stack", "_len_torch_dispatch_stack", "_functorch", "_get_tracing_state",
+)  # fmt: skip
 
 BatchOf = Callable[[Any], torch.Tensor | None]
 

@@ -24,6 +24,7 @@ from stoker.images.native import (
     AS_FLOATS,
     AS_FLOATS_LAST,
     BY_DIVISION,
+    BY_PRODUCT,
     BY_TABLE,
     Native,
     Tail,
@@ -144,9 +145,13 @@ class Fuzzer:
         maker = Maker(self.native, self.pillow, FastWish(False, {}))
         expected = np.asarray(Image.new("RGB", (1, 1))._new(maker.original(recipe)))
         mean, std = draw.choice(NORMALS)
-        values = np.arange(256, dtype=np.float32)[:, None] / np.float32(255)
+        computes = draw.choice((BY_TABLE, BY_DIVISION, BY_PRODUCT))
+        values = np.arange(256, dtype=np.float32)[:, None]
+        values = (
+            values * np.float32(1 / 255) if computes == BY_PRODUCT else values / np.float32(255)
+        )
         table = np.ascontiguousarray(((values - np.float32(mean)) / np.float32(std)).T)
-        tail = Tail(table.ctypes.data, draw.choice((BY_TABLE, BY_DIVISION)), mean, std)
+        tail = Tail(table.ctypes.data, computes, mean, std)
         floats = np.stack([table[c][expected[..., c]] for c in range(3)])
         wanted = {AS_BYTES: expected, AS_FLOATS: floats, AS_FLOATS_LAST: floats.transpose(1, 2, 0)}
         for kind, values in wanted.items():

@@ -1,5 +1,5 @@
-/* The forms for 64-bit ARM, which all have NEON. Each function returns how many bytes or pixels it has done: the
- * rest is less than a vector. */
+/* The forms for 64-bit ARM, which all have NEON. What a function that returns a number has not done of a row is less
+ * than a vector: that many bytes or pixels are done. */
 
 #ifndef STOKER_NEON_H
 #define STOKER_NEON_H
