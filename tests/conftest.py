@@ -4,12 +4,15 @@ Processes, Python threads, file descriptors and /dev/shm entries. Mappings of sl
 purpose; that the pool does not grow is tests/equality/test_leaks.py's business.
 """
 
+import functools
 import gc
 import os
 import re
 import select
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -50,6 +53,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("--full"):
         os.environ["PYTHONPATH"] = str(Path(__file__).with_name("quick"))
+    state = tempfile.mkdtemp(prefix="stokers-tests-state-")  # not the user's: logs of runs
+    os.environ["XDG_STATE_HOME"] = state
+    config.add_cleanup(functools.partial(shutil.rmtree, state, ignore_errors=True))
     as_from_a_terminal()
 
 

@@ -35,6 +35,10 @@ def __getattr__(name: str) -> "Any":
     return getattr(errors, name)
 
 
+def __dir__() -> "list[str]":
+    return sorted({*globals(), *__all__})
+
+
 def install(**settings: "Any") -> None:
     """Put stoker into this process, as `stoker run` does: loaders that are iterated from now on are
     taken over, also those that exist already, whether torch was imported or not.

@@ -314,6 +314,14 @@ class Settings(NamedTuple):
             short="v", group=TOLD,
         ),
     ] = False
+    no_run_log: Annotated[
+        bool,
+        Setting(
+            _flag, "",
+            "keep no log of the run in the user's state folder, where stoker runs and stoker report look",
+            group=TOLD,
+        ),
+    ] = False
     progress: Annotated[
         str,
         Setting(

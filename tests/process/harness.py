@@ -173,6 +173,7 @@ def started(
         "TMPDIR": str(folder / "tmp"),
         "HOME": str(folder / "home"),
         "XDG_CACHE_HOME": str(CACHE),
+        "XDG_STATE_HOME": str(folder / "state"),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONFAULTHANDLER": "1",  # SIGABRT shows where it hangs
     }

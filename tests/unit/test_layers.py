@@ -13,7 +13,7 @@ ROOT = Path(stoker.__file__).parent
 MAX_FILES = 9  # of a room, beside its __init__
 ARROWS: dict[str, set[str]] = {
     "api": {"cli", "intercept", "reports"},
-    "cli": {"local", "remote/engines", "verify"},
+    "cli": {"local", "remote/engines", "reports", "reports/summary", "runs", "verify"},
     "intercept": {
         "fast",
         "gradients",
@@ -78,7 +78,8 @@ ARROWS: dict[str, set[str]] = {
     "memory": {"fingerprint", "wire"},
     "memory/decoders": {"fingerprint", "memory"},
     "fingerprint": set(),
-    "reports": set(),
+    "reports": {"runs"},
+    "runs": set(),
     "wire": set(),
     "scheduler": {"scheduler/tasks"},
     "scheduler/tasks": set(),
@@ -126,7 +127,7 @@ PURE = {
     *(f"{room.replace('/', '.')}.{file.stem}"
       for room in ("scheduler", "scheduler/rules", "scheduler/tasks")
       for file in (ROOT / room).glob("[!_]*.py")),
-    "scheduler.rules.__init__",
+    "scheduler.rules.__init__", "runs.buckets",
     "memory.phases", "memory.cut.hoist", "memory.cut.source", "memory.cut.halves",
     "memory.cut.live", "memory.cut.rewrite", "memory.cut.stepped", "memory.cut.callee",
     "memory.store.rows", "images.recipe", "loaders.driver.demand", "loaders.in_process.ahead", "loaders.in_process.evidence",

@@ -8,7 +8,8 @@ USAGE = """\
 usage: stoker run [flags] -- COMMAND ...
        stoker verify [flags] -- COMMAND ...
        stoker probe [flags] -- COMMAND ...
-       stoker status | config | env [flags]
+       stoker report [flags] [RUN [RUN]]
+       stoker runs | status | config | env [flags]
        stoker completions bash|zsh|fish
 
 Make an unmodified PyTorch training script as fast as its accelerator allows.
@@ -18,6 +19,8 @@ commands:
   verify       run it plain and with stoker, and compare every batch: exit code 0 if they are equal
   probe        measure a data-parallel command's links, what its steps wait for, and what --gradients
                would bring
+  runs         the runs that were logged on this machine
+  report       a page on a run: what it waited for, and when; or two runs side by side
   status       the nodes of a Ray cluster, and what each run does there
   config       every setting, its value here, and where that comes from
   env          what a bug report needs: versions, machine, limits
@@ -32,7 +35,7 @@ flags:
 OUR_BUG = 70
 WRONG_USE = 2
 STARTS = ("run", "verify", "probe")  # a command
-TELLS = ("status", "config", "env", "completions")
+TELLS = ("runs", "report", "status", "config", "env", "completions")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,14 +1,19 @@
-"""Writes the report of a process that was killed. Run as a script, without site.
+"""Keeps the log of a run while it lasts, and writes the report of one that was killed. Run as a script, without
+site.
 
 usage: keeper.py LIFELINE_FD LOG_FD PID_FD PID      PID_FD: -1 where pidfds are refused
 
-Waits until the trainer's end of the lifeline closes, which is when the trainer has ended, and
-then writes what the run log holds, unless the trainer did. It is started with all signals blocked,
+Each second it takes what is new from the trainer's memory (log.py) to the state folder (runs/file.py): a slow disk
+is none of the trainer's business. Once the trainer's end of the lifeline closes, which is when the trainer has ended, it
+writes what the run log holds, unless the trainer did. It is started with all signals blocked,
 those too that end a whole process group: it ends by itself.
 """
 
 import os
+import select
 import sys
+
+TAKE_EVERY_MS = 1000  # the ring of looks holds 24 s of the fastest loader (log.py)
 
 
 def _leave_folder() -> str:
@@ -33,30 +38,34 @@ def _let_go(kept: set[int]) -> None:
         os.dup2(os.open(os.devnull, os.O_RDWR), fd)
 
 
-def _wait_for_the_end(lifeline_fd: int, log_fd: int, pid_fd: int) -> str:
-    """Wait until the lifeline closes; returns the folder that the script began in."""
-    folder = _leave_folder()
-    _let_go({2, lifeline_fd, log_fd, pid_fd})
-    while os.read(lifeline_fd, 1):
-        continue
-    return folder
+def _has_ended(lifeline_fd: int) -> bool:
+    """Wait until the lifeline closes, a second at most."""
+    poll = select.poll()
+    poll.register(lifeline_fd, select.POLLIN)
+    return bool(poll.poll(TAKE_EVERY_MS)) and not os.read(lifeline_fd, 1)
 
 
-if __name__ == "__main__":  # before all else is imported, which takes 6 MB
-    _folder = _wait_for_the_end(*map(int, sys.argv[1:4]))
+if (
+    __name__ == "__main__"
+):  # before all else is imported, which takes 20 ms: many runs are over by then
+    _folder = _leave_folder()
+    _let_go({2, *map(int, sys.argv[1:4])})
+    _is_over = _has_ended(int(sys.argv[1]))
     sys.path.insert(
         0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     )
 
 import fcntl
-import select
 import signal
 import struct
 from pathlib import Path
+from typing import Any
 
 from stoker.clock import now_s
 from stoker.reports.log import RunLog
 from stoker.reports.metrics import as_json
+from stoker.runs.buckets import Look
+from stoker.runs.file import Writer
 
 END_WAIT_MS = 2000  # from the last closed file to the end of a process
 LOOK_MS = 20  # how often it is looked for where there is no pidfd
@@ -66,23 +75,74 @@ _PIDFD_INFO_EXIT = 1 << 3
 _PIDFD_GET_INFO = (3 << 30) | (_PIDFD_INFO_NBYTES << 16) | (0xFF << 8) | 11  # _IOWR(0xFF, 11, ...)
 
 
-def main(folder: Path, log_fd: int, pid_fd: int, pid: int) -> None:
-    """Write the report of a process whose lifeline has closed, unless it did."""
-    log = RunLog(log_fd)
-    if log.is_done:
-        return
-    _wait_ended(pid_fd, pid)
-    if RunLog(log_fd).is_done:
-        return
-    how = ended(_exit_status(pid_fd, pid))
-    from stoker.reports.record import publish
-
+def main(folder: Path, is_over: bool, lifeline_fd: int, log_fd: int, pid_fd: int, pid: int) -> None:
+    """Log the run until the process ends, and write its report, unless it did."""
+    log, kept = RunLog(log_fd), Kept()
+    kept.take(log)
+    while not is_over and not _has_ended(lifeline_fd):
+        kept.take(log)
+    if not log.is_done:
+        _wait_ended(pid_fd, pid)
+    is_killed = not log.is_done
+    how = ended(_exit_status(pid_fd, pid)) if is_killed else ""
     settings, run, loaders = log.read()
-    if "began_s" in settings:
+    if is_killed and "began_s" in settings:
         run.wall_s = now_s() - settings["began_s"]
-    asked = settings.get("report_file")
-    file = folder / asked if asked else None
-    publish(as_json(run, loaders, how), file, settings.get("quiet", False))
+    report = as_json(run, loaders, how or settings.get("ended", "exit"))
+    kept.end(log, report)
+    if is_killed:
+        from stoker.reports.record import publish
+
+        asked = settings.get("report_file")
+        publish(report, folder / asked if asked else None, settings.get("quiet", False))
+
+
+class Kept:
+    """The log in the state folder; none where it cannot be written."""
+
+    def __init__(self) -> None:
+        self._writer: Writer | None = None
+        self._is_off = False
+        self._about: dict[str, Any] = {}
+        self._loaders: list[dict[str, Any]] = []  # that are not in it yet
+
+    def take(self, log: RunLog) -> None:
+        """Append what is new; there is no log before the first batch."""
+        if self._is_off:
+            return
+        lines, looks = log.new_lines(), log.new_looks()
+        for line in lines:
+            if line["kind"] == "settings":
+                told = {name: line[name] for name in ("pid", "rank", "began_s")}
+                self._about = line["about"] | told | {"runs_folder": line["runs_folder"]}
+            elif line["kind"] == "began":
+                self._about["began_s"] = line["began_s"]
+            elif line["kind"] == "loader":
+                self._loaders.append(line)
+        if looks or self._writer is not None:
+            try:
+                self._put(looks)
+            except OSError:  # a full disk, no such folder: the run is none the wiser
+                self._is_off = True
+
+    def _put(self, looks: list[Look]) -> None:
+        if self._writer is None:
+            folder = self._about.pop("runs_folder")
+            if folder is None:
+                self._is_off = True
+                return
+            self._writer = Writer(Path(folder), self._about)
+        loaders, self._loaders = self._loaders, []
+        self._writer.take(loaders, looks, now_s())
+
+    def end(self, log: RunLog, report: dict[str, Any]) -> None:
+        self.take(log)
+        if self._writer is None or self._is_off:
+            return
+        try:
+            self._writer.end(report)
+        except OSError:
+            self._is_off = True
 
 
 def _wait_ended(pid_fd: int, pid: int) -> None:
@@ -144,4 +204,4 @@ def _name(signum: int) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(_folder), *map(int, sys.argv[2:5]))
+    main(Path(_folder), _is_over, *map(int, sys.argv[1:5]))

@@ -1,6 +1,6 @@
 """The run log: holds what the report is made from, in a file without a name.
 
-    done flag | run row | loader rows ... | JSON lines: settings, loaders, notes, digests
+    done flag | run row | loader rows ... | looks, in a ring | JSON lines: settings, loaders, notes, digests
 
 Promise: what was written before a kill -9 can be read after it, by any process that holds the file.
 Rows are overwritten in place, lines are appended. Pure but for the file itself.
@@ -10,18 +10,26 @@ import functools
 import json
 import mmap
 import os
+import struct
 import tempfile
 from typing import Any
 
 from stoker import descriptors, speak
 from stoker.reports.metrics import FastPlace, LoaderRecord, Remembered, RunRecord, layout_of
+from stoker.runs.buckets import Look
 
 MAX_LOADERS = 1000
 _RUN_AT = 64
 _ROWS_AT = 192
-_LINES_AT = 128 * 1024
+_LOOKS_AT = 128 * 1024  # their number, and behind it the ring
+_LOOK = struct.Struct("<dqqqdd")
+_COUNT = struct.Struct("<q")
+_NUM_LOOKS = (
+    4096  # a loader is looked at every 6 ms at most (intercept/meter.py), the ring every second
+)
+_LINES_AT = 512 * 1024
 _LOADER_NBYTES, _RUN_NBYTES = layout_of(LoaderRecord).row.size, layout_of(RunRecord).row.size
-assert _ROWS_AT + MAX_LOADERS * _LOADER_NBYTES <= _LINES_AT and _RUN_NBYTES <= _ROWS_AT - _RUN_AT
+assert _ROWS_AT + MAX_LOADERS * _LOADER_NBYTES <= _LOOKS_AT and _RUN_NBYTES <= _ROWS_AT - _RUN_AT
 
 
 class RunLog:
@@ -34,6 +42,8 @@ class RunLog:
         self.fd = fd
         self._is = descriptors.of(fd)
         self._end = _LINES_AT
+        self._num_looks = 0
+        self._read_at = _LINES_AT
         self._map = mmap.mmap(fd, _LINES_AT)
 
     def mark_done(self) -> None:
@@ -55,6 +65,26 @@ class RunLog:
         start = _ROWS_AT + loader.number * _LOADER_NBYTES
         self._map[start : start + _LOADER_NBYTES] = loader.row()
 
+    def put_look(self, at_s: float, loader: LoaderRecord) -> None:
+        """Note what a loader's record says at this moment, in place of the oldest look."""
+        start = _LOOKS_AT + _COUNT.size + self._num_looks % _NUM_LOOKS * _LOOK.size
+        counts = loader.num_batches, loader.num_samples, loader.wait_s, loader.busy_s
+        _LOOK.pack_into(self._map, start, at_s, loader.number, *counts)
+        self._num_looks += 1
+        _COUNT.pack_into(self._map, _LOOKS_AT, self._num_looks)
+
+    def new_looks(self) -> list[Look]:
+        """Return the looks since the last call that are still there; for one reader in another process."""
+        (num,) = _COUNT.unpack_from(self._map, _LOOKS_AT)
+        ring = bytes(self._map[_LOOKS_AT + _COUNT.size : _LINES_AT])
+        # What is written over just now may be torn: the writer may have begun with the next one.
+        (after,) = _COUNT.unpack_from(self._map, _LOOKS_AT)
+        first = max(self._num_looks, after + 1 - _NUM_LOOKS)
+        self._num_looks = num
+        return [
+            Look(*_LOOK.unpack_from(ring, k % _NUM_LOOKS * _LOOK.size)) for k in range(first, num)
+        ]
+
     def append(self, kind: str, **values: Any) -> None:
         """Append a JSON line. Raises OSError if a limit on files forbids it."""
         if not descriptors.is_still(self.fd, self._is):
@@ -70,7 +100,7 @@ class RunLog:
         scheme: str | None = None
         remembered: Remembered | None = None
         fast: list[FastPlace] | None = None
-        for entry in self._read_lines():
+        for entry in self._lines_from(_LINES_AT)[0]:
             kind = entry.pop("kind")
             if kind == "settings":
                 settings = entry
@@ -81,6 +111,8 @@ class RunLog:
                 loader.reasons, loader.offloaded = entry["reasons"], entry["offloaded"]
             elif kind == "began":
                 settings["began_s"] = entry["began_s"]
+            elif kind == "ended":
+                settings["ended"] = entry["how"]
             elif kind == "ranks":
                 without_stoker = entry["without_stoker"]
             elif kind == "gradients":
@@ -105,10 +137,16 @@ class RunLog:
             loader.read_row(self._map[start : start + _LOADER_NBYTES])
         return settings, run, loaders
 
-    def _read_lines(self) -> list[dict[str, Any]]:
-        nbytes = os.fstat(self.fd).st_size - _LINES_AT
-        lines = os.pread(self.fd, nbytes, _LINES_AT).split(b"\n")
-        return [json.loads(line) for line in lines[:-1]]  # a torn last line is left out
+    def new_lines(self) -> list[dict[str, Any]]:
+        """Return the lines since the last call; for one reader in another process."""
+        lines, self._read_at = self._lines_from(self._read_at)
+        return lines
+
+    def _lines_from(self, at: int) -> tuple[list[dict[str, Any]], int]:
+        """Return the lines from a place on, and where they end; a torn last line is left out."""
+        data = os.pread(self.fd, os.fstat(self.fd).st_size - at, at)
+        whole = data[: data.rfind(b"\n") + 1]
+        return [json.loads(line) for line in whole.splitlines()], at + len(whole)
 
 
 def _nameless_file() -> int:

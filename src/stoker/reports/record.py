@@ -19,14 +19,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
-from stoker import descriptors, orphans, speak
-from stoker.clock import now_s, process_cpu_s
+from stoker import __version__, descriptors, orphans, speak
+from stoker.clock import now_s, process_cpu_s, wall_ns
 from stoker.config import Settings
 from stoker.reports.file import own_file, write
 from stoker.reports.log import MAX_LOADERS, RunLog
 from stoker.reports.metrics import FastPlace, LoaderRecord, Remembered, RunRecord, as_json
 from stoker.reports.ranks import Ranks, rank_of
 from stoker.reports.summary import summary
+from stoker.runs.folder import folder_of
 
 REMEMBERED_S = 5.0  # how stale what is known of remembered samples, and of faster ways, may be then
 REFRESH_S = 0.2  # how stale CPU time and memory may be after a kill -9
@@ -112,9 +113,13 @@ class Recorder:
         self._quiet = self._quiet or bool(self.run.rank)  # one summary: rank 0's
         self._report_file = own_file(self._settings.report_json, self.run.rank)
         if self._report_file is not None or not self._quiet:
-            self._outlive()
+            self._outlive(environ)
 
-    def _outlive(self) -> None:
+    def _runs_folder(self, environ: Mapping[str, str]) -> str | None:
+        folder = None if self._settings.no_run_log else folder_of(environ)
+        return None if folder is None else str(folder)
+
+    def _outlive(self, environ: Mapping[str, str]) -> None:
         """Open the log, start the report keeper; if that fails, only a killed run has no report."""
         try:
             self._log = RunLog()
@@ -131,6 +136,8 @@ class Recorder:
                 price_worker=self._settings.price_worker,
                 price_trainer=self._settings.price_trainer,
                 began_s=self._began_s,
+                runs_folder=self._runs_folder(environ),
+                about=_about(self._settings),
             )
             self._start_keeper()
         except Exception as error:  # no descriptor, process, memory; a limit on files
@@ -218,6 +225,7 @@ class Recorder:
         if self._log is not None:
             self._log.put_loader(record)
             self._log.put_run(self.run)
+            self._log.put_look(now, record)
         if now - self._refreshed_s > REFRESH_S:
             self.refresh()
 
@@ -283,8 +291,10 @@ class Recorder:
             return
         self.look_at_ranks(at_end=True)
         self.refresh()
+        ended = _how_it_ends()
+        self._append("ended", how=ended)
         self._mark_done()
-        report = as_json(self.run, self._loaders, _how_it_ends())
+        report = as_json(self.run, self._loaders, ended)
         publish(report, self._report_file, self._quiet)
 
     def _mark_done(self) -> None:
@@ -375,6 +385,33 @@ class Recorder:
         if self._lifeline[1] >= 0:
             descriptors.close(self._lifeline[1], self._lifeline_is)
             self._lifeline = (self._lifeline[0], -1)
+
+
+def _about(settings: Settings) -> dict[str, Any]:
+    """Return what a log of a run says of it: what was started where, with what."""
+    torch = sys.modules.get("torch")
+    given = {
+        name: value if isinstance(value, bool | int | float | str) else str(value)
+        for name, value in settings._asdict().items()
+        if value != Settings._field_defaults[name]
+    }
+    return {
+        "began_unix_s": wall_ns() / 1e9,
+        "command": sys.orig_argv,
+        "folder": _folder(),
+        "host": os.uname().nodename,
+        "settings": given,
+        "stoker": __version__,
+        "python": sys.version.partition(" ")[0],
+        "torch": str(getattr(torch, "__version__", "")),
+    }
+
+
+def _folder() -> str:
+    try:
+        return str(Path.cwd())
+    except OSError:  # removed
+        return ""
 
 
 def _pidfds(pid: int) -> list[int]:

@@ -39,12 +39,14 @@ class Command(NamedTuple):
 def commands() -> dict[str, Command]:
     from stoker.cli import probe, verify
     from stoker.cli.main import STARTS, TELLS
-    from stoker.cli.tell import status
+    from stoker.cli.tell import report, runs, status
 
     return {
         "run": Command(config.SETTINGS, True),
         "verify": Command(verify.FLAGS, True),
         "probe": Command((probe.LIMIT,), True),
+        "runs": Command(runs.FLAGS, False),
+        "report": Command(report.FLAGS, False),
         "status": Command(status.FLAGS, False),
         "config": Command(config.SETTINGS, False),
         "env": Command((), False),

@@ -4,7 +4,7 @@
 #ifndef STOKER_NEON_H
 #define STOKER_NEON_H
 
-#include "kernels.h"
+#include "axis.h"
 
 #if defined(__aarch64__)
 #pragma GCC visibility push(hidden)

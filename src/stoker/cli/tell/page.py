@@ -1,0 +1,331 @@
+"""A run, or two side by side, as one HTML file that needs nothing else: no script, no request.
+
+Pure: runs in, text out.
+"""
+
+import html
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from stoker.reports.summary import summary
+from stoker.runs.buckets import Row, Span, bounds_of
+from stoker.runs.file import Run
+from stoker.tables import counted
+
+MAX_BARS = 240  # of a picture: a day's spans are more than a screen has room for
+WIDTH, HEIGHT, LEFT, BOTTOM = 960, 220, 80, 28  # of a picture, in its own units
+STYLE = """
+:root { color-scheme: light dark; --paper: #fff; --ink: #1b1f24; --dim: #57606a; --line: #d0d7de;
+  --wait: #b3541e; --busy: #1f6feb; --rate: #6e40c9 }
+@media (prefers-color-scheme: dark) { :root { --paper: #0d1117; --ink: #e6edf3; --dim: #9198a1; --line: #30363d;
+  --wait: #f0883e; --busy: #58a6ff; --rate: #bc8cff } }
+body { margin: 0 auto; max-width: 62rem; padding: 1rem; background: var(--paper); color: var(--ink);
+  font: 15px/1.5 system-ui, sans-serif }
+h1 { font-size: 1.3rem } h2 { font-size: 1.05rem; margin-top: 2rem } h1, h2, p, pre { overflow-wrap: anywhere }
+pre { white-space: pre-wrap; border-left: 3px solid var(--line); padding-left: .8rem }
+table { border-collapse: collapse; width: 100% } .wide { overflow-x: auto }
+th, td { text-align: left; padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top }
+td { min-width: 5rem } td.number, th.number { min-width: 0; text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
+svg { width: 100%; height: auto } svg text { fill: var(--dim); font: 11px system-ui, sans-serif }
+.wait { fill: var(--wait) } .busy { fill: var(--busy) } .axis { stroke: var(--line) }
+.rate { fill: var(--rate) } .dim { color: var(--dim) }
+@media (max-width: 40rem) { svg text { font-size: 24px } }
+.key { display: inline-block; width: .7em; height: .7em; margin-right: .3em }
+"""
+
+
+class Bar(NamedTuple):
+    """What all loaders did in a part of the run."""
+
+    at_s: float
+    long_s: float
+    num_samples: int
+    wait_s: float
+    busy_s: float
+
+
+def page_of(runs: Sequence[Run]) -> str:
+    """Return the page of a run, or of two: the second is compared with the first."""
+    title = "stoker: " + " and ".join(run.name for run in runs)
+    parts = [f"<h1>{_text(title)}</h1>"]
+    if len(runs) == 2:
+        parts.append(_comparison(*runs))
+    for run in runs:
+        parts += _parts_of(run, with_name=len(runs) == 2)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{_text(title)}</title><style>{STYLE}</style></head>\n<body><main>\n"
+        + "\n".join(parts)
+        + "\n</main></body></html>\n"
+    )
+
+
+def _parts_of(run: Run, with_name: bool) -> list[str]:
+    about = run.about
+    parts = [f"<h2>{_text(run.name)}</h2>"] if with_name else []
+    parts.append(f"<p><code>{_text(' '.join(about['command']))}</code><br>")
+    versions = f"stoker {about['stoker']}, Python {about['python']}, torch {about['torch']}"
+    parts.append(
+        f'<span class="dim">{_text(about["folder"])} on {_text(about["host"])}; {versions}</span></p>'
+    )
+    parts.append(f"<pre>{_text(_summary(run))}</pre>")
+    bars = bars_of(run.spans)
+    if bars:
+        parts += ["<h2>What the steps waited for</h2>", _timeline(bars), _legend()]
+        parts += ["<h2>Samples a second</h2>", _rates(bars)]
+    if run.steps:
+        parts += ["<h2>How long steps took</h2>", _histogram(run.steps)]
+    if run.slowest:
+        parts += ["<h2>The slowest steps</h2>", _slowest(run)]
+    if run.report:
+        parts += ["<h2>Loaders</h2>", _loaders(run.report["loaders"])]
+        parts += _ways(run.report)
+    if about["settings"]:
+        rows = [[name, value] for name, value in about["settings"].items()]
+        parts += ["<h2>Settings that were given</h2>", _table(["setting", "value"], rows)]
+    return parts
+
+
+def _summary(run: Run) -> str:
+    if run.report:
+        return summary(run.report).replace("stoker: ", "").rstrip()
+    return "The run lasts." if run.lasts else "The log ends in the middle: this machine went down."
+
+
+# ---- the pictures
+
+
+def bars_of(spans: Sequence[Span]) -> list[Bar]:
+    """Return all loaders' rows together, in MAX_BARS bars at most."""
+    if not spans:
+        return []
+    end_s = spans[-1].at_s + spans[-1].long_s
+    long_s = max(end_s / MAX_BARS, min(span.long_s for span in spans))
+    bars: dict[int, Bar] = {}
+    for span in spans:
+        place = int(span.at_s / long_s)
+        bar = bars.get(place) or Bar(place * long_s, long_s, 0, 0.0, 0.0)
+        bars[place] = Bar(
+            bar.at_s,
+            long_s,
+            bar.num_samples + sum(row.num_samples for row in span.rows),
+            bar.wait_s + sum(row.wait_s for row in span.rows),
+            bar.busy_s + sum(row.busy_s for row in span.rows),
+        )
+    return [bars[place] for place in sorted(bars)]
+
+
+def _timeline(bars: Sequence[Bar]) -> str:
+    end_s = bars[-1].at_s + bars[-1].long_s
+    drawn = []
+    for bar in bars:
+        x, width = _x(bar.at_s, end_s), max(0.5, (WIDTH - LEFT) * bar.long_s / end_s - 0.5)
+        total_s = bar.wait_s + bar.busy_s
+        wait = HEIGHT * bar.wait_s / total_s if total_s else 0.0
+        told = f"{_clock(bar.at_s)}: waited {bar.wait_s / total_s if total_s else 0:.0%}"
+        drawn.append(
+            f"<g><title>{told}</title>"
+            f'<rect class="busy" x="{x:.1f}" y="0" width="{width:.1f}" height="{HEIGHT - wait:.1f}"/>'
+            f'<rect class="wait" x="{x:.1f}" y="{HEIGHT - wait:.1f}" width="{width:.1f}" height="{wait:.1f}"/></g>'
+        )
+    waited_s, all_s = sum(b.wait_s for b in bars), sum(b.wait_s + b.busy_s for b in bars)
+    label = f"{waited_s / all_s if all_s else 0:.0%} of the steps' time was waiting"
+    left = f'<text x="{LEFT - 6}" y="20" text-anchor="end">100 %</text>'
+    left += f'<text x="{LEFT - 6}" y="{HEIGHT}" text-anchor="end">0</text>'
+    return _svg(label, "".join(drawn) + _clocks(end_s) + left)
+
+
+def _rates(bars: Sequence[Bar]) -> str:
+    end_s = bars[-1].at_s + bars[-1].long_s
+    rates = [bar.num_samples / bar.long_s for bar in bars]
+    top = max(rates) or 1.0
+    drawn = []
+    for bar, rate in zip(bars, rates, strict=True):
+        x, width = _x(bar.at_s, end_s), max(0.5, (WIDTH - LEFT) * bar.long_s / end_s - 0.5)
+        height = HEIGHT / 2 * rate / top
+        drawn.append(
+            f"<g><title>{_clock(bar.at_s)}: {rate:,.0f} samples a second</title>"
+            f'<rect class="rate" x="{x:.1f}" y="{HEIGHT - height:.1f}" width="{width:.1f}" height="{height:.1f}"/></g>'
+        )
+    mean = sum(bar.num_samples for bar in bars) / sum(bar.long_s for bar in bars)
+    left = f'<text x="{LEFT - 6}" y="{HEIGHT / 2 + 20}" text-anchor="end">{top:,.0f}</text>'
+    label = f"{mean:,.0f} samples a second, at most {top:,.0f}"
+    return _svg(label, "".join(drawn) + _clocks(end_s) + left, HEIGHT / 2)
+
+
+def _clocks(end_s: float) -> str:
+    return _ticks([(0.0, "0 s"), (end_s / 2, _clock(end_s / 2)), (end_s, _clock(end_s))], end_s)
+
+
+def _legend() -> str:
+    return (
+        '<p class="dim"><span class="key" style="background:var(--wait)"></span>waited for data '
+        '<span class="key" style="background:var(--busy)"></span>all else: copies, the model, the script</p>'
+    )
+
+
+def _histogram(steps: Sequence[tuple[int, int]]) -> str:
+    first, last = steps[0][0], steps[-1][0]
+    most = max(num for _, num in steps)
+    total = sum(num for _, num in steps)
+    width = (WIDTH - LEFT) / (last - first + 1)
+    drawn = []
+    for bin_, num in steps:
+        low_s, high_s = bounds_of(bin_)
+        height = HEIGHT * num / most
+        drawn.append(
+            f"<g><title>{_seconds(low_s)} to {_seconds(high_s)}: {counted(num, 'step')}, {num / total:.1%}</title>"
+            f'<rect class="busy" x="{LEFT + (bin_ - first) * width:.1f}" y="{HEIGHT - height:.1f}" '
+            f'width="{max(0.5, width - 1):.1f}" height="{height:.1f}"/></g>'
+        )
+    ends = [(0.0, _seconds(bounds_of(first)[0])), (1.0, _seconds(bounds_of(last)[1]))]
+    label = f"{counted(total, 'step')}, from {ends[0][1]} to {ends[1][1]}"
+    return _svg(label, "".join(drawn) + _ticks(ends, 1.0))
+
+
+def _svg(label: str, body: str, top: float = 0) -> str:
+    """top: where the picture begins, above which nothing is drawn."""
+    return (
+        f'<svg viewBox="0 {top:g} {WIDTH} {HEIGHT + BOTTOM - top:g}" role="img" aria-label="{_text(label)}">{body}'
+        f'<line class="axis" x1="{LEFT}" x2="{WIDTH}" y1="{HEIGHT}" y2="{HEIGHT}"/></svg>'
+        f'<p class="dim">{_text(label)}</p>'
+    )
+
+
+def _ticks(ticks: Sequence[tuple[float, str]], end: float) -> str:
+    anchors = {0: "start", len(ticks) - 1: "end"}
+    return "".join(
+        f'<text x="{_x(at, end):.1f}" y="{HEIGHT + BOTTOM - 6}" text-anchor="{anchors.get(k, "middle")}">{_text(word)}</text>'
+        for k, (at, word) in enumerate(ticks)
+    )
+
+
+def _x(at: float, end: float) -> float:
+    return LEFT + (WIDTH - LEFT) * at / end
+
+
+# ---- the tables
+
+
+def _slowest(run: Run) -> str:
+    places = {loader["number"]: loader["place"] for loader in run.loaders}
+    rows = [
+        [_clock(s.at_s), places.get(s.number, ""), f"{s.batch:,}", _seconds(s.step_s), _seconds(s.wait_s)]
+        for s in run.slowest
+    ]  # fmt: skip
+    return _table(["at", "loader", "#batch", "#took", "#of it waited"], rows)
+
+
+def _loaders(loaders: Sequence[dict[str, Any]]) -> str:
+    rows = []
+    for loader in loaders:
+        by = counted(loader["chains"], "worker") if loader["chains"] else "other cores"
+        if not loader["offloaded"]:
+            by = f"plain PyTorch: {'; '.join(loader['reasons']) or 'asked to'}"
+        rows.append(
+            [
+                loader["place"], f"{loader['num_batches']:,}", f"{loader['num_samples']:,}",
+                f"{loader['wait_s']:,.1f} s", f"{loader['busy_s']:,.1f} s", "; ".join([by, *loader["notes"]]),
+            ]
+        )  # fmt: skip
+    return _table(["loader", "#batches", "#samples", "#waited", "#all else", "made by"], rows)
+
+
+def _ways(report: dict[str, Any]) -> list[str]:
+    """Return what was remembered and what was made faster, each if anything was."""
+    parts = []
+    remembered = [
+        [each["place"], each["phase"], f"{each['num_hits']:,}", f"{each['num_checked']:,}", each["why"]]
+        for each in (report["cache"] or {"places": ()})["places"]
+    ]  # fmt: skip
+    if remembered:
+        heads = ["place", "phase", "#found", "#compared", "left alone because"]
+        parts += ["<h2>Remembered work</h2>", _table(heads, remembered)]
+    fast = [
+        [each["place"], f"{each['num_made']:,}", f"{each['num_checked']:,}", each["why"]]
+        for each in report["fast"] or ()
+    ]
+    if fast:
+        heads = ["way", "#results", "#compared", "left alone because"]
+        parts += ["<h2>Faster functions</h2>", _table(heads, fast)]
+    return parts
+
+
+def _comparison(a: Run, b: Run) -> str:
+    rows = []
+    x, y = totals_of(a), totals_of(b)
+    for name, first, second, unit in (
+        ("time", x.wall_s, y.wall_s, "s"),
+        ("waited for data", x.wait_s, y.wait_s, "s"),
+        ("samples a second, from the first batch on", x.rate, y.rate, ""),
+    ):
+        ratio = f"{second / first:.2f}x" if first else ""
+        rows.append([name, _amount(first, unit), _amount(second, unit), ratio])
+    return _table(["", "#first", "#second", "#second / first"], rows)
+
+
+class Totals(NamedTuple):
+    """rate: samples a second once the first batch of each loader was there."""
+
+    wall_s: float
+    wait_s: float
+    num_samples: int
+    rate: float
+
+
+def totals_of(run: Run) -> Totals:
+    """Return what a run came to, also of one that has not ended."""
+    rows: list[Row] = [row for span in run.spans for row in span.rows]
+    num_samples = sum(row.num_samples for row in rows)
+    wait_s, busy_s = sum(row.wait_s for row in rows), sum(row.busy_s for row in rows)
+    first_s = sum(each["first_wait_s"] for each in run.report["loaders"]) if run.report else 0.0
+    end_s = run.spans[-1].at_s + run.spans[-1].long_s if run.spans else 0.0
+    steady_s = wait_s + busy_s - first_s
+    return Totals(
+        run.report["wall_s"] if run.report else end_s,
+        wait_s,
+        num_samples,
+        num_samples / steady_s if steady_s > 0 else 0.0,
+    )
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """heads: of a column of numbers it begins with #."""
+    marks = [' class="number"' if head.startswith("#") else "" for head in heads]
+    head = "".join(
+        f"<th{mark}>{_text(word.removeprefix('#'))}</th>"
+        for mark, word in zip(marks, heads, strict=True)
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td{mark}>{_text(cell)}</td>" for mark, cell in zip(marks, row, strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _text(value: object) -> str:
+    return html.escape(str(value))
+
+
+def _amount(value: float, unit: str) -> str:
+    return f"{value:,.1f} {unit}".rstrip()
+
+
+def _seconds(value: float) -> str:
+    if value >= 1:
+        return f"{value:.1f} s"
+    digits = max(0, 1 - math.floor(math.log10(max(value * 1e3, 1e-3))))
+    return f"{value * 1e3:.{min(digits, 2)}f} ms"
+
+
+def _clock(value: float) -> str:
+    """A moment of a run, from its beginning on: 12 s, 3:05, 2:00:00."""
+    whole = round(value)
+    hours, minutes, seconds = whole // 3600, whole // 60 % 60, whole % 60
+    if hours:
+        return f"{hours}:{minutes:02}:{seconds:02}"
+    return f"{minutes}:{seconds:02}" if minutes else f"{seconds} s"

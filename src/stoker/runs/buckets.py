@@ -1,0 +1,126 @@
+"""Adds up looks at loaders: spans of time that grow with the run, step times, the slowest steps.
+
+A look is what a loader has delivered and waited for so far (reports/log.py); what happened between two is shared
+out to no finer grain. Pure.
+"""
+
+import heapq
+import math
+from typing import NamedTuple
+
+# How long a span is while a run is so old. A day has 2,640 spans, which is what a run's file grows by.
+SPANS_S = ((600, 1), (3 * 3600, 10), (math.inf, 60))
+NUM_SLOWEST = 20
+BINS_PER_OCTAVE = 4  # of the histogram of step times: a bin is 19 % wide
+
+
+class Look(NamedTuple):
+    """What one loader's record said at a moment. at_s: of clock.now_s; all else: since the run began."""
+
+    at_s: float
+    number: int
+    num_batches: int
+    num_samples: int
+    wait_s: float
+    busy_s: float
+
+
+class Row(NamedTuple):
+    """What one loader did in a span. longest_s: the longest step in it."""
+
+    number: int
+    num_batches: int
+    num_samples: int
+    wait_s: float
+    busy_s: float
+    longest_s: float
+
+
+class Span(NamedTuple):
+    """at_s: where it begins, from the run's beginning on."""
+
+    at_s: float
+    long_s: float
+    rows: list[Row]
+
+
+class Slow(NamedTuple):
+    """A slow step. batch: its number, from 1 on; step_s: until the next batch was there; wait_s: of it."""
+
+    step_s: float
+    wait_s: float
+    number: int
+    batch: int
+    at_s: float
+
+
+class Buckets:
+    """began_s: of the run."""
+
+    def __init__(self, began_s: float) -> None:
+        self.histogram: dict[int, int] = {}  # how many steps, by bin
+        self._began_s = began_s
+        self._last: dict[int, Look] = {}
+        self._slowest: list[Slow] = []  # a heap
+        self._at_s = 0.0  # where the open span begins
+        self._rows: dict[int, Row] = {}
+
+    def add(self, look: Look) -> list[Span]:
+        """Take in a look, and return the spans that are over."""
+        done = self.until(look.at_s)
+        before = self._last.get(look.number) or Look(look.at_s, look.number, 0, 0, 0.0, 0.0)
+        self._last[look.number] = look
+        num = look.num_batches - before.num_batches
+        wait_s, busy_s = look.wait_s - before.wait_s, look.busy_s - before.busy_s
+        step_s = (wait_s + busy_s) / num if num > 0 else 0.0
+        row = self._rows.get(look.number) or Row(look.number, 0, 0, 0.0, 0.0, 0.0)
+        self._rows[look.number] = Row(
+            look.number,
+            row.num_batches + num,
+            row.num_samples + look.num_samples - before.num_samples,
+            row.wait_s + wait_s,
+            row.busy_s + busy_s,
+            max(row.longest_s, step_s),
+        )
+        if num > 0:
+            bin_ = bin_of(step_s)
+            self.histogram[bin_] = self.histogram.get(bin_, 0) + num
+            at_s = look.at_s - self._began_s
+            slow = Slow(step_s, wait_s / num, look.number, look.num_batches, at_s)
+            (heapq.heappush if len(self._slowest) < NUM_SLOWEST else heapq.heappushpop)(
+                self._slowest, slow
+            )
+        return done
+
+    def until(self, now_s: float) -> list[Span]:
+        """Return the spans that are over by now."""
+        run_s = now_s - self._began_s
+        long_s = long_at(self._at_s)
+        if run_s < self._at_s + long_s:
+            return []
+        done = self.rest()
+        self._at_s = run_s - run_s % long_at(run_s)
+        return done
+
+    def rest(self) -> list[Span]:
+        """Return the open span, if anything happened in it, and begin another."""
+        rows, self._rows = list(self._rows.values()), {}
+        return [Span(self._at_s, long_at(self._at_s), rows)] if rows else []
+
+    def slowest(self) -> list[Slow]:
+        return sorted(self._slowest, reverse=True)
+
+
+def long_at(run_s: float) -> float:
+    """Return how long a span is that begins at this age of the run."""
+    return next(long_s for until_s, long_s in SPANS_S if run_s < until_s)
+
+
+def bin_of(step_s: float) -> int:
+    """Return the bin of a step time; of no time at all, that of a microsecond."""
+    return math.floor(math.log2(max(step_s, 1e-6)) * BINS_PER_OCTAVE)
+
+
+def bounds_of(bin_: int) -> tuple[float, float]:
+    """Return where a bin begins and ends, in seconds."""
+    return 2 ** (bin_ / BINS_PER_OCTAVE), 2 ** ((bin_ + 1) / BINS_PER_OCTAVE)

@@ -1,0 +1,117 @@
+"""A run's log in the state folder: JSON lines, appended while the run lasts.
+
+    run: command, folder, host, versions, settings | loader ... | span ... | end: report, step times
+
+Promise: what was appended can be read whatever ends the run or its keeper; a line that was cut short is left out.
+Problems with the disk end the log, and are nobody else's.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stoker.runs.buckets import Buckets, Look, Row, Slow, Span
+from stoker.runs.folder import is_written, prune
+
+VERSION = 1
+MAX_SAME_NAME = 100  # runs of one process that begin in one second
+
+
+class Writer:
+    """Owner: the report keeper. Raises OSError if there is no room for a log."""
+
+    def __init__(self, folder: Path, about: dict[str, Any]) -> None:
+        """about: what the first line holds; began_s: of clock.now_s, began_unix_s: of the world's clock."""
+        folder.mkdir(parents=True, exist_ok=True)
+        prune(folder)
+        began = f"{datetime.fromtimestamp(about['began_unix_s'], UTC):%Y%m%d-%H%M%S}"
+        rank = "" if about["rank"] is None else f"-rank{about['rank']}"
+        self.file, self._fd = _new_file(folder, f"{began}-{about['pid']}{rank}")
+        fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
+        self._buckets = Buckets(about["began_s"])
+        self._append("run", version=VERSION, **about)
+
+    def take(self, loaders: list[dict[str, Any]], looks: list[Look], now_s: float) -> None:
+        """Append what is new. loaders: that were first iterated since the last call."""
+        for loader in loaders:
+            self._append("loader", **{k: v for k, v in loader.items() if k != "kind"})
+        done = [span for look in looks for span in self._buckets.add(look)]
+        self._put([*done, *self._buckets.until(now_s)])
+
+    def end(self, report: dict[str, Any]) -> None:
+        """Append what the run came to."""
+        self._put(self._buckets.rest())
+        histogram = sorted(self._buckets.histogram.items())
+        self._append("end", report=report, steps=histogram, slowest=self._buckets.slowest())
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def _put(self, spans: list[Span]) -> None:
+        for span in spans:
+            rows = [[round(value, 6) for value in row] for row in span.rows]
+            self._append("span", at_s=span.at_s, long_s=span.long_s, rows=rows)
+
+    def _append(self, kind: str, **values: Any) -> None:
+        os.write(self._fd, json.dumps({"kind": kind, **values}).encode() + b"\n")
+
+
+def _new_file(folder: Path, name: str) -> tuple[Path, int]:
+    """Return a file that was not there, and its descriptor: a notebook's process has several runs."""
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    for number in range(2, MAX_SAME_NAME + 1):
+        with contextlib.suppress(FileExistsError):
+            file = folder / f"{name}.jsonl"
+            return file, os.open(file, flags, 0o600)
+        name = f"{name.partition('.')[0]}.{number}"
+    raise FileExistsError(f"{name}.jsonl")
+
+
+class Run(NamedTuple):
+    """What a log holds. report: None while the run lasts, or if the machine went down with it."""
+
+    file: Path
+    about: dict[str, Any]
+    loaders: list[dict[str, Any]]
+    spans: list[Span]
+    report: dict[str, Any] | None
+    steps: list[tuple[int, int]]
+    slowest: list[Slow]
+    lasts: bool
+
+    @property
+    def name(self) -> str:
+        return self.file.stem
+
+
+def read(file: Path) -> Run | None:
+    """Return a run; None if the file is none of ours. Raises OSError."""
+    about: dict[str, Any] = {}
+    loaders: list[dict[str, Any]] = []
+    spans: list[Span] = []
+    end: dict[str, Any] = {}
+    lasts = is_written(file)
+    for line in file.read_bytes().split(b"\n"):
+        entry: Any = None
+        with contextlib.suppress(ValueError):  # cut short
+            entry = json.loads(line)
+        if not isinstance(entry, dict):
+            continue
+        kind = entry.pop("kind", None)
+        if kind == "run" and entry.get("version") == VERSION:
+            about = entry
+        elif kind == "loader":
+            loaders.append(entry)
+        elif kind == "span":
+            spans.append(Span(entry["at_s"], entry["long_s"], [Row(*row) for row in entry["rows"]]))
+        elif kind == "end":
+            end = entry
+    if not about:
+        return None
+    steps = [(bin_, num) for bin_, num in end.get("steps", ())]
+    slowest = [Slow(*each) for each in end.get("slowest", ())]
+    return Run(file, about, loaders, spans, end.get("report"), steps, slowest, lasts)

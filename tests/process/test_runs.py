@@ -1,0 +1,145 @@
+"""Logs of real runs: whatever ends them, whatever is in the way; `stoker runs` and `stoker report`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from stoker.runs.file import read
+from stoker.runs.folder import logs_in
+from tests.process.harness import ENVIRON, finished, marked, started, under_stoker
+
+
+def logs_of(folder):
+    return [read(file) for file in logs_in(folder / "state" / "stoker" / "runs")]
+
+
+def stoker(folder, *words):
+    environ = ENVIRON | {"XDG_STATE_HOME": str(folder / "state")}
+    command = [sys.executable, "-m", "stoker", *words]
+    return subprocess.run(command, env=environ, cwd=folder, capture_output=True, text=True)
+
+
+def test_a_run_is_listed_shown_and_compared(tmp_path):
+    for _ in range(2):
+        command = [*under_stoker(quiet=False), sys.executable, "train.py", "end"]
+        result = finished(command, tmp_path)
+        assert (result.returncode, result.left_files()) == (0, []), result.stderr
+    first, second = logs_of(tmp_path)
+    assert first.report["ended"] == "exit"
+    assert sum(row.num_batches for span in first.spans for row in span.rows) == 16
+    assert sum(row.num_samples for span in first.spans for row in span.rows) == 64
+    assert sum(num for _, num in first.steps) == 16
+    assert first.about["command"][1:] == ["train.py", "end"]
+    lines = stoker(tmp_path, "runs").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["run", first.name, second.name]
+    told = [json.loads(line) for line in stoker(tmp_path, "runs", "--json").stdout.splitlines()]
+    assert [(run["name"], run["num_batches"]) for run in told] == [
+        (first.name, 16),
+        (second.name, 16),
+    ]
+    shown = stoker(tmp_path, "report")
+    assert (shown.returncode, shown.stdout) == (0, "stoker-report.html\n")
+    assert second.name in (tmp_path / "stoker-report.html").read_text()
+    both = stoker(tmp_path, "report", "--html", "both.html", first.name, second.name)
+    assert both.returncode == 0
+    assert "second / first" in (tmp_path / "both.html").read_text()
+    whole = json.loads(stoker(tmp_path, "report", "--json", first.name).stdout)
+    assert whole["report"]["loaders"][0]["num_batches"] == 16
+    table = stoker(tmp_path, "report", "--csv", first.name).stdout.splitlines()
+    assert table[0].startswith("run,at_s,long_s,loader,num_batches")
+    assert "train.py:" in table[1]
+
+
+@pytest.mark.parametrize("end", ["SIGKILL", "os._exit", "raise", "exec", "abort"])
+@pytest.mark.few(2)
+def test_whatever_ends_a_run_its_log_is_whole(tmp_path, end):
+    result = finished([*under_stoker(quiet=False), sys.executable, "train.py", end], tmp_path)
+    assert result.leftovers == {}
+    (run,) = logs_of(tmp_path)
+    assert run.report is not None and not run.lasts
+    assert sum(row.num_batches for span in run.spans for row in span.rows) >= 4
+
+
+def test_a_run_that_lasts_is_told_so_and_one_whose_keeper_was_killed_was_lost(tmp_path):
+    command = [*under_stoker(quiet=False), sys.executable, "train.py", "wait"]
+    with started(command, tmp_path) as running:
+        running.wait_for("in the loop")
+        while not logs_of(tmp_path):  # the keeper writes once a second
+            assert running.process.poll() is None
+        assert "running" in stoker(tmp_path, "runs").stdout
+        assert "The run lasts" in page(tmp_path)
+        (keeper,) = [pid for pid, what in marked(running.mark).items() if "keeper.py" in what]
+        os.kill(keeper, signal.SIGKILL)
+        running.signal(signal.SIGTERM)
+        running.finish()
+    assert "lost" in stoker(tmp_path, "runs").stdout
+    assert "ends in the middle" in page(tmp_path)
+
+
+def page(folder):
+    assert stoker(folder, "report").returncode == 0
+    return (folder / "stoker-report.html").read_text()
+
+
+def test_quiet_runs_and_those_that_want_none_have_no_log(tmp_path):
+    for flags in (under_stoker(), under_stoker("--no-run-log", quiet=False)):
+        assert finished([*flags, sys.executable, "train.py", "end"], tmp_path).returncode == 0
+    assert logs_of(tmp_path) == []
+    said = stoker(tmp_path, "runs")
+    assert (said.returncode, said.stdout) == (0, "")
+    assert "no run has been logged yet" in said.stderr
+
+
+@pytest.mark.parametrize("what", ["a file in its place", "read only", "no home"])
+def test_where_no_log_can_be_written_the_run_is_none_the_wiser(tmp_path, what):
+    environ = {}
+    if what == "a file in its place":
+        (tmp_path / "state").write_text("mine")
+    elif what == "read only":
+        environ = {"XDG_STATE_HOME": "/proc"}
+    else:
+        environ = {"XDG_STATE_HOME": "", "HOME": ""}
+    command = [*under_stoker(quiet=False), sys.executable, "train.py", "end"]
+    result = finished(command, tmp_path, environ=environ)
+    assert (result.returncode, result.stdout) == (0, "the end\n")
+    assert result.leftovers == {}
+    assert "Traceback" not in result.stderr
+    assert "16 batches" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nosuch"], "no run begins with 'nosuch'"),
+        (["--html", "a", "--csv"], "give one of"),
+        (["a", "b", "c"], "two runs at most"),
+        (["--nosuch"], "unknown flag"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path, words, said):
+    assert (
+        finished(
+            [*under_stoker(quiet=False), sys.executable, "train.py", "end"], tmp_path
+        ).returncode
+        == 0
+    )
+    result = stoker(tmp_path, "report", *words)
+    assert result.returncode == 2
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_page_that_cannot_be_written_is_told(tmp_path):
+    assert (
+        finished(
+            [*under_stoker(quiet=False), sys.executable, "train.py", "end"], tmp_path
+        ).returncode
+        == 0
+    )
+    result = stoker(tmp_path, "report", "--html", "/proc/nothing.html")
+    assert result.returncode == 1
+    assert "the page was not written" in result.stderr

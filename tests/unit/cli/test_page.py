@@ -1,0 +1,127 @@
+"""The page on a run: whole HTML that asks for nothing, true to the log, small however long the run."""
+
+import re
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from stoker.cli.tell.page import MAX_BARS, bars_of, page_of, totals_of
+from stoker.reports.metrics import LoaderRecord, RunRecord, as_json
+from stoker.runs.buckets import Buckets, Look, Row, Span
+from stoker.runs.file import Run
+
+ABOUT = {
+    "command": ["python", "train.py", "<script>alert(1)</script>"], "folder": "/work/a & b", "host": "here",
+    "settings": {"chains": "auto"}, "stoker": "0.1.0", "python": "3.11", "torch": "2.13",
+}  # fmt: skip
+
+
+def a_run(name="20270115-080000-7", num_s=60, rate=50, with_report=True, lasts=False):
+    """A loader that is waited for a quarter of the time, in steps of 1 / rate seconds."""
+    buckets, spans = Buckets(0.0), []
+    for k in range(num_s):
+        spans += buckets.add(
+            Look(k + 1.0, 0, (k + 1) * rate, (k + 1) * rate * 8, (k + 1) / 4, (k + 1) * 0.75)
+        )
+    spans += buckets.rest()
+    record = LoaderRecord(0, "train.py:9", True, [], 2, num_batches=num_s * rate, wait_s=num_s / 4)
+    record.first_wait_s = 1.0
+    run = RunRecord(wall_s=float(num_s))
+    report = as_json(run, [record], "exit") if with_report else None
+    steps = sorted(buckets.histogram.items())
+    file = Path(f"/state/{name}.jsonl")
+    loaders = [{"number": 0, "place": "train.py:9"}]
+    return Run(file, ABOUT, loaders, spans, report, steps, buckets.slowest(), lasts)
+
+
+EMPTY = {"meta", "br", "rect", "line", "polyline"}  # elements that do not close
+
+
+class Checker(HTMLParser):
+    """Elements that are open, and all attributes."""
+
+    def __init__(self, page):
+        super().__init__(convert_charrefs=True)
+        self.open, self.attributes, self.tags, self.text = [], [], [], ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += attributes
+        if tag not in EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += attributes
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+PAGES = {
+    "a run": lambda: page_of([a_run()]),
+    "two": lambda: page_of([a_run(), a_run("20270116-080000-8", rate=100)]),
+    "one that lasts": lambda: page_of([a_run(with_report=False, lasts=True)]),
+    "one that was lost": lambda: page_of([a_run(with_report=False)]),
+    "without a batch": lambda: page_of([a_run(num_s=0)]),
+}
+
+
+@pytest.mark.parametrize("make", PAGES.values(), ids=PAGES)
+def test_a_page_is_whole_and_asks_for_nothing(make):
+    page = make()
+    found = Checker(page)
+    assert found.open == []
+    assert not {"script", "link", "img", "iframe"} & set(found.tags)
+    assert not [
+        value
+        for name, value in found.attributes
+        if name in ("src", "href") or name.startswith("on")
+    ]
+    assert "url(" not in page and "@import" not in page
+    assert "<script>alert(1)</script>" in found.text
+    assert ("lang", "en") in found.attributes
+
+
+def test_a_page_says_what_the_log_says():
+    text = Checker(page_of([a_run()])).text
+    assert "25% of the steps' time was waiting" in text
+    assert "400 samples a second, at most 400" in text
+    assert "3,000 steps, from" in text
+    assert "train.py:9: 3,000 batches by 2 workers" in text
+    assert "chains" in text
+
+
+def test_pictures_have_words_for_those_who_do_not_see_them():
+    found = Checker(page_of([a_run()]))
+    labels = [value for name, value in found.attributes if name == "aria-label"]
+    assert len(labels) == found.tags.count("svg") == 3
+    assert all(label in found.text for label in labels)
+
+
+def test_the_second_run_is_compared_with_the_first():
+    text = Checker(page_of([a_run(), a_run("20270116-080000-8", rate=100)])).text
+    assert re.search(r"samples a second, from the first batch on\D*406\.8\D*813\.6\D*2\.00x", text)
+
+
+def test_a_day_is_a_small_page_made_at_once():
+    rows = [Row(k, 50, 400, 0.25, 0.75, 0.1) for k in range(3)]
+    spans = [Span(60.0 * k, 60.0, rows) for k in range(24 * 60)]
+    run = a_run()._replace(spans=spans)
+    began_s = time.perf_counter()
+    page = page_of([run])
+    assert time.perf_counter() - began_s < 3
+    assert len(page) < 200_000
+    assert len(bars_of(spans)) == MAX_BARS
+    assert sum(bar.num_samples for bar in bars_of(spans)) == 3 * 400 * 24 * 60
+
+
+def test_a_run_without_time_has_no_rate():
+    assert totals_of(a_run(num_s=0)).rate == 0.0

@@ -1,0 +1,149 @@
+"""Logs of runs: what was appended is read back, whatever has become of the file or its writer."""
+
+import fcntl
+import json
+from pathlib import Path
+
+import pytest
+
+from stoker.runs import folder as folder_module
+from stoker.runs.buckets import Look
+from stoker.runs.file import Writer, read
+from stoker.runs.folder import folder_of, is_written, logs_in, prune
+
+ABOUT = {
+    "began_unix_s": 1_800_000_000.5, "began_s": 100.0, "pid": 7, "rank": None, "command": ["python", "train.py"],
+    "folder": "/work", "host": "here", "settings": {}, "stoker": "0.1.0", "python": "3.11", "torch": "2.13",
+}  # fmt: skip
+LOADER = {
+    "kind": "loader",
+    "number": 0,
+    "place": "train.py:9",
+    "offloaded": True,
+    "reasons": [],
+    "chains": 2,
+}
+REPORT = {"ended": "exit", "wall_s": 3.0, "loaders": []}
+
+
+def written(folder, **about):
+    writer = Writer(folder, ABOUT | about)
+    writer.take(
+        [LOADER], [Look(100.5, 0, 1, 16, 0.25, 0.1), Look(102.5, 0, 3, 48, 0.75, 0.2)], 103.0
+    )
+    return writer
+
+
+def closed(writer):
+    writer.close()
+    return writer.file
+
+
+def test_a_run_is_read_as_it_was_written(tmp_path):
+    writer = written(tmp_path / "state" / "runs")
+    assert read(writer.file).lasts
+    writer.end(REPORT)
+    run = read(closed(writer))
+    assert (run.name, run.lasts, run.report) == ("20270115-080000-7", False, REPORT)
+    assert run.about == ABOUT | {"version": 1}
+    assert [loader["place"] for loader in run.loaders] == ["train.py:9"]
+    assert [(span.at_s, span.rows[0].num_batches) for span in run.spans] == [(0.0, 1), (2.0, 2)]
+    assert sum(num for _, num in run.steps) == 3
+    assert run.slowest[0].batch == 1
+    assert run.file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("cut", range(1, 400, 23))
+def test_of_a_log_that_ends_anywhere_the_whole_lines_are_read(tmp_path, cut):
+    writer = written(tmp_path)
+    writer.end(REPORT)
+    file = closed(writer)
+    file.write_bytes(file.read_bytes()[:-cut])
+    run = read(file)
+    assert run.about["pid"] == 7
+    assert run.report is None or cut == 1
+    assert len(run.spans) <= 2
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\0\xff\n", b"[1]\n", b'{"kind": "run", "version": 99}\n', b"{}\n3\n"]
+)
+def test_what_is_no_log_is_none(tmp_path, content):
+    file = tmp_path / "20270115-080000-7.jsonl"
+    file.write_bytes(content)
+    assert read(file) is None
+
+
+def test_ranks_have_logs_of_their_own(tmp_path):
+    assert closed(written(tmp_path, rank=3)).name == "20270115-080000-7-rank3.jsonl"
+    assert [file.name for file in logs_in(tmp_path)] == ["20270115-080000-7-rank3.jsonl"]
+
+
+def test_a_name_that_is_taken_is_not_written_over(tmp_path):
+    first = closed(written(tmp_path))
+    before = first.read_bytes()
+    second, third = (closed(written(tmp_path)) for _ in range(2))
+    assert first.read_bytes() == before
+    assert logs_in(tmp_path) == [first, second, third]
+    assert read(third).name == "20270115-080000-7.3"
+
+
+def test_a_link_is_not_followed(tmp_path):
+    target = tmp_path / "precious"
+    target.write_text("mine")
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    (runs / "20270115-080000-7.jsonl").symlink_to(target)
+    closed(written(runs))
+    assert target.read_text() == "mine"
+
+
+def test_the_oldest_logs_go_but_not_those_that_are_written_nor_other_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(folder_module, "NUM_KEPT", 3)
+    kept = [tmp_path / name for name in ("notes.txt", "20270101-000000-1.jsonl.bak")]
+    logs = [tmp_path / f"2027010{day}-000000-1.jsonl" for day in range(1, 7)]
+    for file in [*kept, *logs]:
+        file.write_text("{}\n")
+    with logs[0].open() as lasting:
+        fcntl.flock(lasting, fcntl.LOCK_EX)
+        prune(tmp_path)
+        assert logs_in(tmp_path) == [logs[0], *logs[-2:]]
+    assert all(file.exists() for file in kept)
+
+
+def test_large_logs_go_sooner(tmp_path, monkeypatch):
+    monkeypatch.setattr(folder_module, "KEPT_NBYTES", 2500)
+    logs = [tmp_path / f"2027010{day}-000000-1.jsonl" for day in range(1, 5)]
+    for file in logs:
+        file.write_text("x" * 1000)
+    prune(tmp_path)
+    assert logs_in(tmp_path) == logs[-2:]
+
+
+@pytest.mark.parametrize(
+    ("environ", "wanted"),
+    [
+        ({"HOME": "/home/me"}, "/home/me/.local/state/stoker/runs"),
+        ({"HOME": "/home/me", "XDG_STATE_HOME": "/state"}, "/state/stoker/runs"),
+        ({"HOME": "/home/me", "XDG_STATE_HOME": "relative"}, "/home/me/.local/state/stoker/runs"),
+        ({"HOME": ""}, None),
+        ({}, None),
+    ],
+)
+def test_where_logs_are(environ, wanted):
+    assert folder_of(environ) == (wanted and Path(wanted))
+
+
+def test_a_folder_that_is_none_has_no_logs(tmp_path):
+    (tmp_path / "file").touch()
+    assert logs_in(tmp_path / "file") == logs_in(tmp_path / "nothing") == []
+    assert not is_written(tmp_path / "nothing")
+    with pytest.raises(OSError):
+        Writer(tmp_path / "file", ABOUT)
+
+
+def test_lines_are_json(tmp_path):
+    writer = written(tmp_path)
+    writer.end(REPORT)
+    kinds = [json.loads(line)["kind"] for line in closed(writer).read_text().splitlines()]
+    assert kinds == ["run", "loader", "span", "span", "end"]
