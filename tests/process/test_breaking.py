@@ -23,12 +23,11 @@ from tests.process.harness import SCRIPTS, finished
     ],
 )
 def test_a_loader_whose_stoker_is_broken_gives_what_torch_gives(
-    what: str, share: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    what: str, share: int, tmp_path: Path
 ) -> None:
     """share: one in so many of the pieces is broken, each in a fork of one process."""
-    monkeypatch.setattr("tests.process.harness.PATIENCE_S", 1200.0)
     script = str(SCRIPTS / "breaking.py")
-    run = finished([sys.executable, script, what, "0", str(share)], tmp_path)
+    run = finished([sys.executable, script, what, "0", str(share)], tmp_path, patience_s=1200.0)
     assert run.returncode == 0, run.stderr
     told = [json.loads(line) for line in run.stdout.splitlines()]
     assert len(told) * share > 30  # it has found them
