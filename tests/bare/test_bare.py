@@ -113,8 +113,10 @@ def test_what_the_page_says_of_uninstalling_leaves_nothing(wheel, tmp_path):
     bare.install("--no-index", "--no-deps", wheel)
     before = {file.name for file in bare.site.iterdir() if "stoker" not in file.name}
     home, tools = tmp_path / "home", tmp_path / "tools"
-    for folder in (home / ".cache/stoker/kernels", home / ".config/stoker", tools):
+    state = home / ".local/state/stoker/runs"
+    for folder in (home / ".cache/stoker/kernels", home / ".config/stoker", state, tools):
         folder.mkdir(parents=True)
+    (state / "20270115-080000-7.jsonl").touch()
     (home / ".config/stoker/config.toml").write_text("quiet = true\n")
     ran = bare.run(tmp_path, "-m", "stoker", "run", "--", bare.python, DOZEN, HOME=str(home))
     assert ran.code == 0 and "stoker" not in ran.stderr, ran.stderr  # the settings file was read
