@@ -147,16 +147,13 @@ def patterns_of(text: str) -> dict[str, str]:
     }
 
 
-def _cache(text: str) -> str:
-    if text not in ("auto", "off", "audit"):
-        raise ConfigError(f"cache: got {text!r}; give auto, off or audit")
-    return text
+def _auto_off_audit(name: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in ("auto", "off", "audit"):
+            raise ConfigError(f"{name}: got {text!r}; give auto, off or audit")
+        return text
 
-
-def _fast(text: str) -> str:
-    if text not in ("auto", "off", "audit"):
-        raise ConfigError(f"fast: got {text!r}; give auto, off or audit")
-    return text
+    return parse
 
 
 def _flag(text: str) -> bool:
@@ -239,7 +236,7 @@ class Settings(NamedTuple):
     fast: Annotated[
         str,
         Setting(
-            _fast, "auto|off|audit",
+            _auto_off_audit("fast"), "auto|off|audit",
             "faster functions for Pillow's, torchvision's and audio libraries' where every bit stays "
             "the same, and check it now and then; audit: make all the usual way too, and compare; "
             "default: auto",
@@ -249,7 +246,7 @@ class Settings(NamedTuple):
     cache: Annotated[
         str,
         Setting(
-            _cache, "auto|off|audit",
+            _auto_off_audit("cache"), "auto|off|audit",
             "remember what samples compute before their first random draw, and check it now and "
             "then; audit: remember, make everything again all the same and compare; default: auto",
             group=BATCHES,

@@ -5,12 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 from stoker.runs.file import read
 from stoker.runs.folder import logs_in
-from tests.process.harness import ENVIRON, finished, marked, started, under_stoker
+from tests.process.harness import ENVIRON, PATIENCE_S, finished, marked, started, under_stoker
 
 
 def logs_of(folder):
@@ -68,8 +69,9 @@ def test_a_run_that_lasts_is_told_so_and_one_whose_keeper_was_killed_was_lost(tm
     command = [*under_stoker(quiet=False), sys.executable, "train.py", "wait"]
     with started(command, tmp_path) as running:
         running.wait_for("in the loop")
+        end_s = time.monotonic() + PATIENCE_S
         while not logs_of(tmp_path):  # the keeper writes once a second
-            assert running.process.poll() is None
+            assert running.process.poll() is None and time.monotonic() < end_s
         assert "running" in stoker(tmp_path, "runs").stdout
         assert "The run lasts" in page(tmp_path)
         (keeper,) = [pid for pid, what in marked(running.mark).items() if "keeper.py" in what]

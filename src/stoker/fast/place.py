@@ -44,13 +44,17 @@ class Place:
         self._num_to_prove = max(0, self._num_to_prove - 1)
         self.news.num_checked += 1
         if not is_same:
-            self.why = self.news.why = _DIFFERED
+            self.leave(_DIFFERED)
+
+    def leave(self, why: str) -> None:
+        """Leave it alone from here on."""
+        self.why = self.news.why = why
 
 
 def news_of(places: list[Place]) -> list[FastPlace]:
     """Return what is new of places since the last call."""
-    told = [place.news for place in places if place.news.num_made]
-    for place in places:
-        if place.news.num_made:
-            place.news = FastPlace(place.name)
+    new = [place for place in places if place.news.num_made or place.news.why]
+    told = [place.news for place in new]
+    for place in new:
+        place.news = FastPlace(place.name)
     return told

@@ -13,7 +13,7 @@ NUM_PROVE = 4  # results of a place that are compared, by all workers, before it
 
 
 class FastWish(NamedTuple):
-    """What a loader wants of faster ways. audit: compare everything; known: places, by name: why they are
+    """Says what a loader wants of faster ways. audit: compare everything; known: places, by name: why they are
     left alone, or nothing if they were compared often enough."""
 
     audit: bool
@@ -26,7 +26,7 @@ def pack_news(places: list[FastPlace]) -> bytes:
 
 
 class Report:
-    """What is known of all places of a run."""
+    """Keeps what is known of all places of a run."""
 
     def __init__(self) -> None:
         self._places: dict[str, FastPlace] = {}

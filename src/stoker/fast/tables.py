@@ -41,6 +41,9 @@ _TABLES = [
 # that draws a rate for each sample is not to fill the memory.
 MAX_TABLES, MAX_NBYTES = 64, 16 << 20
 _PLAIN = (int, float, str, bool, type(None), torch.dtype, torch.device, type)
+_OF_NUMPY = ("ufunc", "_ArrayFunctionDispatcher")  # kinds of its functions
+# How to ask a module for a name, the name, and what that gave.
+_Called = tuple[Callable[[str], Any], str, Any]
 
 
 class Tables:
@@ -68,7 +71,7 @@ class Tables:
             try:
                 self._redirect(place, sys.modules[module], name)
             except Exception as error:
-                place.why = f"stoker failed: {type(error).__name__}: {error}"
+                place.leave(f"stoker failed: {type(error).__name__}: {error}")
 
     def news(self) -> list[FastPlace]:
         """Return what is new since the last call."""
@@ -86,7 +89,7 @@ class Tables:
     def _hook(
         self,
         place: Place,
-        called: list["_Called"],
+        called: list[_Called],
         original: Callable[..., Any],
         arguments: tuple[Any, ...],
         named: dict[str, Any],
@@ -118,7 +121,7 @@ class Tables:
     def _key_of(
         self,
         place: Place,
-        called: list["_Called"],
+        called: list[_Called],
         arguments: tuple[Any, ...],
         named: dict[str, Any],
     ) -> tuple[object, ...] | None:
@@ -149,10 +152,6 @@ class Tables:
         while len(self._kept) > MAX_TABLES or self._kept_nbytes > MAX_NBYTES:
             dropped = self._kept.pop(next(iter(self._kept)))
             self._kept_nbytes -= _nbytes_of(dropped) or 0
-
-
-# How to ask a module for a name, the name, and what that gave.
-_Called = tuple[Callable[[str], Any], str, Any]
 
 
 def _called_by(function: types.FunctionType) -> Iterator[_Called]:
@@ -196,9 +195,6 @@ def _is_known(value: Any) -> bool:
         return is_installed(written_code(value).co_filename) and is_trusted(made_in)
     is_compiled = kind is types.BuiltinFunctionType or kind.__name__ in _OF_NUMPY
     return (is_compiled or isinstance(value, type)) and is_trusted(made_in)
-
-
-_OF_NUMPY = ("ufunc", "_ArrayFunctionDispatcher")  # kinds of its functions
 
 
 def _is_silent(

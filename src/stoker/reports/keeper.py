@@ -98,7 +98,7 @@ def main(folder: Path, is_over: bool, lifeline_fd: int, log_fd: int, pid_fd: int
 
 
 class Kept:
-    """The log in the state folder; none where it cannot be written."""
+    """Keeps the log in the state folder; none where it cannot be written."""
 
     def __init__(self) -> None:
         self._writer: Writer | None = None

@@ -24,11 +24,13 @@ _ROWS_AT = 192
 _LOOKS_AT = 128 * 1024  # their number, and behind it the ring
 _LOOK = struct.Struct("<dqqqdd")
 _COUNT = struct.Struct("<q")
-_NUM_LOOKS = (
+NUM_LOOKS = (
     4096  # a loader is looked at every 6 ms at most (intercept/meter.py), the ring every second
 )
+_RING_AT = _LOOKS_AT + _COUNT.size
 _LINES_AT = 512 * 1024
 _LOADER_NBYTES, _RUN_NBYTES = layout_of(LoaderRecord).row.size, layout_of(RunRecord).row.size
+assert _RING_AT + NUM_LOOKS * _LOOK.size <= _LINES_AT
 assert _ROWS_AT + MAX_LOADERS * _LOADER_NBYTES <= _LOOKS_AT and _RUN_NBYTES <= _ROWS_AT - _RUN_AT
 
 
@@ -67,7 +69,7 @@ class RunLog:
 
     def put_look(self, at_s: float, loader: LoaderRecord) -> None:
         """Note what a loader's record says at this moment, in place of the oldest look."""
-        start = _LOOKS_AT + _COUNT.size + self._num_looks % _NUM_LOOKS * _LOOK.size
+        start = _RING_AT + self._num_looks % NUM_LOOKS * _LOOK.size
         counts = loader.num_batches, loader.num_samples, loader.wait_s, loader.busy_s
         _LOOK.pack_into(self._map, start, at_s, loader.number, *counts)
         self._num_looks += 1
@@ -76,13 +78,15 @@ class RunLog:
     def new_looks(self) -> list[Look]:
         """Return the looks since the last call that are still there; for one reader in another process."""
         (num,) = _COUNT.unpack_from(self._map, _LOOKS_AT)
-        ring = bytes(self._map[_LOOKS_AT + _COUNT.size : _LINES_AT])
+        if num == self._num_looks:
+            return []
+        ring = self._map[_RING_AT : _RING_AT + NUM_LOOKS * _LOOK.size]
         # What is written over just now may be torn: the writer may have begun with the next one.
         (after,) = _COUNT.unpack_from(self._map, _LOOKS_AT)
-        first = max(self._num_looks, after + 1 - _NUM_LOOKS)
+        first = max(self._num_looks, after + 1 - NUM_LOOKS)
         self._num_looks = num
         return [
-            Look(*_LOOK.unpack_from(ring, k % _NUM_LOOKS * _LOOK.size)) for k in range(first, num)
+            Look(*_LOOK.unpack_from(ring, k % NUM_LOOKS * _LOOK.size)) for k in range(first, num)
         ]
 
     def append(self, kind: str, **values: Any) -> None:

@@ -19,14 +19,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
-from stoker import __version__, descriptors, orphans, speak
-from stoker.clock import now_s, process_cpu_s, wall_ns
+from stoker import descriptors, orphans, speak
+from stoker.clock import now_s, process_cpu_s
 from stoker.config import Settings
 from stoker.reports.file import own_file, write
 from stoker.reports.log import MAX_LOADERS, RunLog
 from stoker.reports.metrics import FastPlace, LoaderRecord, Remembered, RunRecord, as_json
 from stoker.reports.ranks import Ranks, rank_of
 from stoker.reports.summary import summary
+from stoker.runs.about import about
 from stoker.runs.folder import folder_of
 
 REMEMBERED_S = 5.0  # how stale what is known of remembered samples, and of faster ways, may be then
@@ -137,7 +138,7 @@ class Recorder:
                 price_trainer=self._settings.price_trainer,
                 began_s=self._began_s,
                 runs_folder=self._runs_folder(environ),
-                about=_about(self._settings),
+                about=about(self._settings),
             )
             self._start_keeper()
         except Exception as error:  # no descriptor, process, memory; a limit on files
@@ -385,33 +386,6 @@ class Recorder:
         if self._lifeline[1] >= 0:
             descriptors.close(self._lifeline[1], self._lifeline_is)
             self._lifeline = (self._lifeline[0], -1)
-
-
-def _about(settings: Settings) -> dict[str, Any]:
-    """Return what a log of a run says of it: what was started where, with what."""
-    torch = sys.modules.get("torch")
-    given = {
-        name: value if isinstance(value, bool | int | float | str) else str(value)
-        for name, value in settings._asdict().items()
-        if value != Settings._field_defaults[name]
-    }
-    return {
-        "began_unix_s": wall_ns() / 1e9,
-        "command": sys.orig_argv,
-        "folder": _folder(),
-        "host": os.uname().nodename,
-        "settings": given,
-        "stoker": __version__,
-        "python": sys.version.partition(" ")[0],
-        "torch": str(getattr(torch, "__version__", "")),
-    }
-
-
-def _folder() -> str:
-    try:
-        return str(Path.cwd())
-    except OSError:  # removed
-        return ""
 
 
 def _pidfds(pid: int) -> list[int]:

@@ -15,7 +15,7 @@ BINS_PER_OCTAVE = 4  # of the histogram of step times: a bin is 19 % wide
 
 
 class Look(NamedTuple):
-    """What one loader's record said at a moment. at_s: of clock.now_s; all else: since the run began."""
+    """Holds what one loader's record said at a moment. at_s: of clock.now_s; all else: since the run began."""
 
     at_s: float
     number: int
@@ -26,7 +26,7 @@ class Look(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What one loader did in a span. longest_s: the longest step in it."""
+    """Says what one loader did in a span. longest_s: the longest step in it."""
 
     number: int
     num_batches: int
@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
 
 class Span(NamedTuple):
-    """at_s: where it begins, from the run's beginning on."""
+    """Holds what happened in a time. at_s: where it begins, from the run's beginning on."""
 
     at_s: float
     long_s: float
@@ -45,7 +45,7 @@ class Span(NamedTuple):
 
 
 class Slow(NamedTuple):
-    """A slow step. batch: its number, from 1 on; step_s: until the next batch was there; wait_s: of it."""
+    """Describes a slow step. batch: its number, from 1 on; step_s: until the next batch was there; wait_s: of it."""
 
     step_s: float
     wait_s: float
@@ -55,7 +55,7 @@ class Slow(NamedTuple):
 
 
 class Buckets:
-    """began_s: of the run."""
+    """Adds up the looks of a run. began_s: of clock.now_s."""
 
     def __init__(self, began_s: float) -> None:
         self.histogram: dict[int, int] = {}  # how many steps, by bin

@@ -22,7 +22,7 @@ MAX_SAME_NAME = 100  # runs of one process that begin in one second
 
 
 class Writer:
-    """Owner: the report keeper. Raises OSError if there is no room for a log."""
+    """Writes a log. Owner: the report keeper. Raises OSError if there is no room for one."""
 
     def __init__(self, folder: Path, about: dict[str, Any]) -> None:
         """about: what the first line holds; began_s: of clock.now_s, began_unix_s: of the world's clock."""
@@ -43,8 +43,10 @@ class Writer:
         self._put([*done, *self._buckets.until(now_s)])
 
     def end(self, report: dict[str, Any]) -> None:
-        """Append what the run came to."""
+        """Append what the run came to; without the digests of its batches, of which there may be millions."""
         self._put(self._buckets.rest())
+        loaders = [{**loader, "batches_sha256": []} for loader in report["loaders"]]
+        report = report | {"loaders": loaders}
         histogram = sorted(self._buckets.histogram.items())
         self._append("end", report=report, steps=histogram, slowest=self._buckets.slowest())
 
@@ -71,8 +73,18 @@ def _new_file(folder: Path, name: str) -> tuple[Path, int]:
     raise FileExistsError(f"{name}.jsonl")
 
 
+class Totals(NamedTuple):
+    """Says what a run came to. rate: samples a second once the first batch of each loader was there."""
+
+    wall_s: float
+    wait_s: float
+    num_batches: int
+    num_samples: int
+    rate: float
+
+
 class Run(NamedTuple):
-    """What a log holds. report: None while the run lasts, or if the machine went down with it."""
+    """Holds what a log says. report: None while the run lasts, or if the machine went down with it."""
 
     file: Path
     about: dict[str, Any]
@@ -87,6 +99,22 @@ class Run(NamedTuple):
     def name(self) -> str:
         return self.file.stem
 
+    def totals(self) -> Totals:
+        """Return what it came to; of a run that has not ended as far as its log goes."""
+        rows = [row for span in self.spans for row in span.rows]
+        num_samples = sum(row.num_samples for row in rows)
+        wait_s, busy_s = sum(row.wait_s for row in rows), sum(row.busy_s for row in rows)
+        loaders = self.report["loaders"] if self.report else ()
+        steady_s = wait_s + busy_s - sum(loader["first_wait_s"] for loader in loaders)
+        end_s = self.spans[-1].at_s + self.spans[-1].long_s if self.spans else 0.0
+        return Totals(
+            self.report["wall_s"] if self.report else end_s,
+            wait_s,
+            sum(row.num_batches for row in rows),
+            num_samples,
+            num_samples / steady_s if steady_s > 0 else 0.0,
+        )
+
 
 def read(file: Path) -> Run | None:
     """Return a run; None if the file is none of ours. Raises OSError."""
@@ -96,20 +124,20 @@ def read(file: Path) -> Run | None:
     end: dict[str, Any] = {}
     lasts = is_written(file)
     for line in file.read_bytes().split(b"\n"):
-        entry: Any = None
-        with contextlib.suppress(ValueError):  # cut short
+        with contextlib.suppress(
+            ValueError, TypeError, KeyError, AttributeError
+        ):  # cut short, damaged
             entry = json.loads(line)
-        if not isinstance(entry, dict):
-            continue
-        kind = entry.pop("kind", None)
-        if kind == "run" and entry.get("version") == VERSION:
-            about = entry
-        elif kind == "loader":
-            loaders.append(entry)
-        elif kind == "span":
-            spans.append(Span(entry["at_s"], entry["long_s"], [Row(*row) for row in entry["rows"]]))
-        elif kind == "end":
-            end = entry
+            kind = entry.pop("kind")
+            if kind == "run" and entry["version"] == VERSION:
+                about = entry
+            elif kind == "loader":
+                loaders.append(entry)
+            elif kind == "span":
+                rows = [Row(*row) for row in entry["rows"]]
+                spans.append(Span(entry["at_s"], entry["long_s"], rows))
+            elif kind == "end":
+                end = entry
     if not about:
         return None
     steps = [(bin_, num) for bin_, num in end.get("steps", ())]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.cli.tell.page import MAX_BARS, bars_of, page_of, totals_of
+from stoker.cli.tell.page import MAX_BARS, bars_of, page_of
 from stoker.reports.metrics import LoaderRecord, RunRecord, as_json
 from stoker.runs.buckets import Buckets, Look, Row, Span
 from stoker.runs.file import Run
@@ -124,4 +124,4 @@ def test_a_day_is_a_small_page_made_at_once():
 
 
 def test_a_run_without_time_has_no_rate():
-    assert totals_of(a_run(num_s=0)).rate == 0.0
+    assert a_run(num_s=0).totals().rate == 0.0

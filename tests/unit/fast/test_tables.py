@@ -272,6 +272,17 @@ def test_transforms_of_functions_and_traces_get_the_library(library):
     assert len(library.calls) >= 2 + 2
 
 
+def test_what_fails_in_stoker_is_told_and_leaves_the_library_alone(library, monkeypatch):
+    monkeypatch.setattr("stoker.fast.tables.redirect", lambda *_: 1 / 0)
+    made = tables()
+    library.mel(sr=100)
+    assert [(told.place, told.why[:31]) for told in made.news()] == [
+        ("librosa.filters.mel", "stoker failed: ZeroDivisionErro")
+    ]
+    assert made.news() == []
+    assert len(library.calls) == 1
+
+
 def test_an_odd_module_is_left_alone(monkeypatch):
     monkeypatch.setitem(sys.modules, "librosa.filters", None)
     made = tables()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.reports.log import MAX_LOADERS, RunLog
+from stoker.reports.log import MAX_LOADERS, NUM_LOOKS, RunLog
 from stoker.reports.metrics import (
     DECODED,
     KEEPS_NUMBER,
@@ -90,6 +90,47 @@ def test_done_is_seen_by_every_reader(log):
     assert not reader.is_done
     log.mark_done()
     assert reader.is_done
+    reader.close()
+
+
+def test_a_reader_sees_each_look_once(log):
+    reader = RunLog(os.dup(log.fd))
+    assert reader.new_looks() == []
+    record = loader(3)
+    for at_s in (1.0, 2.5):
+        record.num_batches += 2
+        log.put_look(at_s, record)
+    seen = reader.new_looks()
+    assert [(look.at_s, look.number, look.num_batches) for look in seen] == [
+        (1.0, 3, 2),
+        (2.5, 3, 4),
+    ]
+    assert reader.new_looks() == []
+    log.put_look(3.0, record)
+    assert [look.at_s for look in reader.new_looks()] == [3.0]
+    reader.close()
+
+
+@pytest.mark.parametrize("num", [NUM_LOOKS - 1, NUM_LOOKS, NUM_LOOKS + 1, 3 * NUM_LOOKS + 7])
+def test_of_more_looks_than_the_ring_holds_the_newest_are_there(log, num):
+    reader, record = RunLog(os.dup(log.fd)), loader(0)
+    for k in range(num):
+        record.num_batches = k + 1
+        log.put_look(float(k), record)
+    seen = [look.num_batches for look in reader.new_looks()]
+    assert seen == list(range(max(0, num - NUM_LOOKS + 1) + 1, num + 1))
+    log.append("note", number=0, text="the ring spoils no line")
+    assert [line["text"] for line in reader.new_lines()] == ["the ring spoils no line"]
+    reader.close()
+
+
+def test_a_reader_sees_each_line_once(log):
+    reader = RunLog(os.dup(log.fd))
+    log.append("note", number=0, text="a")
+    assert [line["text"] for line in reader.new_lines()] == ["a"]
+    log.append("note", number=0, text="b")
+    assert [line["text"] for line in reader.new_lines()] == ["b"]
+    assert reader.new_lines() == []
     reader.close()
 
 

@@ -147,3 +147,46 @@ def test_lines_are_json(tmp_path):
     writer.end(REPORT)
     kinds = [json.loads(line)["kind"] for line in closed(writer).read_text().splitlines()]
     assert kinds == ["run", "loader", "span", "span", "end"]
+
+
+def test_digests_of_batches_are_not_logged(tmp_path):
+    writer = written(tmp_path)
+    loader = {
+        "place": "train.py:9",
+        "first_wait_s": 0.25,
+        "batches_sha256": 1_000_000 * ["ab" * 32],
+    }
+    writer.end({**REPORT, "loaders": [loader]})
+    assert closed(writer).stat().st_size < 10_000
+    assert read(writer.file).report["loaders"] == [{**loader, "batches_sha256": []}]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"kind": "span"}',
+        '{"kind": "span", "at_s": 1, "long_s": 1, "rows": [[1]]}',
+        "[]",
+        "7",
+        '{"no": 1}',
+    ],
+)
+def test_a_damaged_line_is_left_out(tmp_path, line):
+    file = closed(written(tmp_path))
+    file.write_text(file.read_text() + line + "\n")
+    assert len(read(file).spans) == 2
+
+
+def test_what_a_run_came_to(tmp_path):
+    writer = written(tmp_path)
+    lasting = read(writer.file).totals()
+    assert (lasting.wall_s, lasting.wait_s, lasting.num_batches, lasting.num_samples) == (
+        3.0,
+        0.75,
+        3,
+        48,
+    )
+    writer.end({**REPORT, "loaders": [{"first_wait_s": 0.25}]})
+    ended = read(closed(writer)).totals()
+    assert ended.wall_s == REPORT["wall_s"]
+    assert ended.rate == pytest.approx(48 / (0.75 + 0.2 - 0.25))

@@ -2,8 +2,18 @@
 
 from importlib import import_module
 
+from stoker import speak
+from stoker.errors import ConfigError
+
+WRONG_USE = 2
+
 
 def main(name: str, words: list[str]) -> int:
     """Run the subcommand `name` with its words, and return its exit code."""
-    code: int = import_module(f"{__name__}.{name}").main(words)
+    module = import_module(f"{__name__}.{name}")
+    try:
+        code: int = module.main(words)
+    except ConfigError as error:
+        speak.write(f"stoker {name}: {error}\n\n{module.USAGE}")
+        return WRONG_USE
     return code

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from stoker.reports.summary import summary
-from stoker.runs.buckets import Row, Span, bounds_of
+from stoker.runs.buckets import Span, bounds_of
 from stoker.runs.file import Run
 from stoker.tables import counted
 
@@ -36,7 +36,7 @@ svg { width: 100%; height: auto } svg text { fill: var(--dim); font: 11px system
 
 
 class Bar(NamedTuple):
-    """What all loaders did in a part of the run."""
+    """Says what all loaders did in a part of the run."""
 
     at_s: float
     long_s: float
@@ -91,7 +91,11 @@ def _parts_of(run: Run, with_name: bool) -> list[str]:
 def _summary(run: Run) -> str:
     if run.report:
         return summary(run.report).replace("stoker: ", "").rstrip()
-    return "The run lasts." if run.lasts else "The log ends in the middle: this machine went down."
+    return (
+        "The run lasts."
+        if run.lasts
+        else "The log ends in the middle: the machine went down, or what keeps the log."
+    )
 
 
 # ---- the pictures
@@ -255,7 +259,7 @@ def _ways(report: dict[str, Any]) -> list[str]:
 
 def _comparison(a: Run, b: Run) -> str:
     rows = []
-    x, y = totals_of(a), totals_of(b)
+    x, y = a.totals(), b.totals()
     for name, first, second, unit in (
         ("time", x.wall_s, y.wall_s, "s"),
         ("waited for data", x.wait_s, y.wait_s, "s"),
@@ -264,31 +268,6 @@ def _comparison(a: Run, b: Run) -> str:
         ratio = f"{second / first:.2f}x" if first else ""
         rows.append([name, _amount(first, unit), _amount(second, unit), ratio])
     return _table(["", "#first", "#second", "#second / first"], rows)
-
-
-class Totals(NamedTuple):
-    """rate: samples a second once the first batch of each loader was there."""
-
-    wall_s: float
-    wait_s: float
-    num_samples: int
-    rate: float
-
-
-def totals_of(run: Run) -> Totals:
-    """Return what a run came to, also of one that has not ended."""
-    rows: list[Row] = [row for span in run.spans for row in span.rows]
-    num_samples = sum(row.num_samples for row in rows)
-    wait_s, busy_s = sum(row.wait_s for row in rows), sum(row.busy_s for row in rows)
-    first_s = sum(each["first_wait_s"] for each in run.report["loaders"]) if run.report else 0.0
-    end_s = run.spans[-1].at_s + run.spans[-1].long_s if run.spans else 0.0
-    steady_s = wait_s + busy_s - first_s
-    return Totals(
-        run.report["wall_s"] if run.report else end_s,
-        wait_s,
-        num_samples,
-        num_samples / steady_s if steady_s > 0 else 0.0,
-    )
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

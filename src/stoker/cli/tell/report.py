@@ -9,7 +9,7 @@ from typing import Any
 
 from stoker import config, speak
 from stoker.cli.flags import parse
-from stoker.cli.tell.runs import known_runs, told
+from stoker.cli.tell.runs import logs, readable, told
 from stoker.errors import ConfigError
 from stoker.runs.file import Run
 
@@ -25,7 +25,7 @@ RUN is a name that stoker runs lists, or the beginning of one; without it: the n
 
 exit codes: 0; 1 the page cannot be written; 2 wrong flags, or no such run
 """
-WRONG_USE, NOT_WRITTEN = 2, 1
+NOT_WRITTEN = 1
 _KNOWN = {setting.name: setting for setting in config.SETTINGS}
 _OFF, _PATH = _KNOWN["off"], _KNOWN["report_json"]
 FLAGS = (
@@ -36,19 +36,15 @@ FLAGS = (
 
 
 def main(words: list[str]) -> int:
-    """Write what is asked for and return the exit code; see USAGE."""
-    try:
-        flags, rest = parse(words, FLAGS, "report")
-        if flags is None:
-            print(USAGE, end="")
-            return 0
-        given = {flag.name: flag.parse(flags[flag.name]) for flag in FLAGS if flag.name in flags}
-        if len(given) > 1:
-            raise ConfigError("give one of --html, --json and --csv")
-        runs = chosen(rest)
-    except ConfigError as error:
-        speak.write(f"stoker report: {error}\n\n{USAGE}")
-        return WRONG_USE
+    """Write what is asked for and return the exit code; see USAGE. Raises ConfigError."""
+    flags, rest = parse(words, FLAGS, "report")
+    if flags is None:
+        print(USAGE, end="")
+        return 0
+    given = {flag.name: flag.parse(flags[flag.name]) for flag in FLAGS if flag.name in flags}
+    if len(given) > 1:
+        raise ConfigError("give one of --html, --json and --csv")
+    runs = chosen(rest)
     if given.get("json"):
         found = [as_json(run) for run in runs]
         print(json.dumps(found[0] if len(found) == 1 else found, indent=1))
@@ -61,17 +57,21 @@ def main(words: list[str]) -> int:
 
 def chosen(names: list[str]) -> list[Run]:
     """Return the runs that these names mean. Raises ConfigError."""
-    runs = known_runs()
-    if not runs:
+    files = logs()
+    if not files:
         raise ConfigError("no run has been logged yet: stoker run -- python train.py")
     if len(names) > 2:
         raise ConfigError(f"takes two runs at most: {' '.join(names)!r}")
-    return [_of_name(runs, name) for name in names] or runs[-1:]
+    wanted = [_of_name(files, name) for name in names] or files[-1:]
+    runs = readable(wanted)
+    if len(runs) < len(wanted):
+        raise ConfigError(f"no log can be read in {' or '.join(map(str, wanted))}")
+    return runs
 
 
-def _of_name(runs: list[Run], name: str) -> Run:
-    found = [run for run in runs if run.name.startswith(name)]
-    exact = [run for run in found if run.name == name]
+def _of_name(files: list[Path], name: str) -> Path:
+    found = [file for file in files if file.stem.startswith(name)]
+    exact = [file for file in found if file.stem == name]
     if len(exact or found) != 1:
         how = f"{len(found)} runs begin with" if found else "no run begins with"
         raise ConfigError(f"{how} {name!r}; stoker runs lists them")

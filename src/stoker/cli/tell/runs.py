@@ -3,10 +3,12 @@
 import json
 import os
 import sys
+from collections.abc import Iterable
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
-from stoker import config, speak
+from stoker import config
 from stoker.cli.flags import parse
 from stoker.errors import ConfigError
 from stoker.runs.file import Run, read
@@ -23,40 +25,39 @@ The logs are files of $XDG_STATE_HOME/stoker/runs (~/.local/state/stoker/runs); 
 
 exit codes: 0; 2 wrong flags
 """
-WRONG_USE = 2
 _OFF = next(setting for setting in config.SETTINGS if setting.name == "off")
 FLAGS = (config.Setting(_OFF.parse, "", "one JSON object a line", "json"),)
 COMMAND_CHARS = 60
 
 
 def main(words: list[str]) -> int:
-    """Print the list and return the exit code; see USAGE."""
-    try:
-        flags, rest = parse(words, FLAGS, "runs")
-        if flags is None:
-            print(USAGE, end="")
-            return 0
-        if rest:
-            raise ConfigError(f"takes no argument: {' '.join(rest)!r}")
-        wants_json = _OFF.parse(flags.get("json", ""))
-    except ConfigError as error:
-        speak.write(f"stoker runs: {error}\n\n{USAGE}")
-        return WRONG_USE
-    runs = known_runs()
-    if wants_json:
-        print("".join(json.dumps(told(run)) + "\n" for run in runs), end="")
-    elif runs:
-        print(as_text([told(run) for run in runs]), end="")
+    """Print the list and return the exit code; see USAGE. Raises ConfigError."""
+    flags, rest = parse(words, FLAGS, "runs")
+    if flags is None:
+        print(USAGE, end="")
+        return 0
+    if rest:
+        raise ConfigError(f"takes no argument: {' '.join(rest)!r}")
+    found = [told(run) for run in readable(logs())]
+    if _OFF.parse(flags.get("json", "")):
+        print("".join(json.dumps(each) + "\n" for each in found), end="")
+    elif found:
+        print(as_text(found), end="")
     else:
         print("no run has been logged yet: stoker run -- python train.py", file=sys.stderr)
     return 0
 
 
-def known_runs() -> list[Run]:
-    """Return all runs whose logs can be read, the oldest first."""
+def logs() -> list[Path]:
+    """Return the logs of this user, the oldest first."""
     folder = folder_of(os.environ)
+    return [] if folder is None else logs_in(folder)
+
+
+def readable(files: Iterable[Path]) -> list[Run]:
+    """Return the runs of those logs that can be read."""
     found = []
-    for file in logs_in(folder) if folder is not None else ():
+    for file in files:
         try:
             run = read(file)
         except OSError:
@@ -68,8 +69,7 @@ def known_runs() -> list[Run]:
 
 def told(run: Run) -> dict[str, Any]:
     """Return what the list says of a run: of one that lasts, or was lost, as far as its log goes."""
-    rows = [row for span in run.spans for row in span.rows]
-    wall_s = run.report["wall_s"] if run.report else sum(_end_s(run))
+    totals = run.totals()
     return {
         "name": run.name,
         "began_unix_s": run.about["began_unix_s"],
@@ -78,15 +78,11 @@ def told(run: Run) -> dict[str, Any]:
         "host": run.about["host"],
         "rank": run.about["rank"],
         "ended": run.report["ended"] if run.report else "" if run.lasts else "lost",
-        "wall_s": round(wall_s, 3),
-        "num_batches": sum(row.num_batches for row in rows),
-        "num_samples": sum(row.num_samples for row in rows),
-        "wait_s": round(sum(row.wait_s for row in rows), 3),
+        "wall_s": round(totals.wall_s, 3),
+        "num_batches": totals.num_batches,
+        "num_samples": totals.num_samples,
+        "wait_s": round(totals.wait_s, 3),
     }
-
-
-def _end_s(run: Run) -> list[float]:
-    return [run.spans[-1].at_s, run.spans[-1].long_s] if run.spans else [0.0]
 
 
 def as_text(runs: list[dict[str, Any]]) -> str:

@@ -31,19 +31,15 @@ ANSWER_S = 5.0  # what a run may take to answer
 
 
 def main(words: list[str]) -> int:
-    """Print the status and return the exit code; see USAGE."""
-    try:
-        flags, rest = parse(words, FLAGS, "status")
-        if flags is None:
-            print(USAGE, end="")
-            return 0
-        if rest:
-            raise ConfigError(f"takes no command: {' '.join(rest)!r}")
-        wants_json = OFF.parse(flags.pop("json", ""))
-        address = find(flags).settings.cluster or "auto"
-    except ConfigError as error:
-        speak.write(f"stoker status: {error}\n\n{USAGE}")
-        return WRONG_USE
+    """Print the status and return the exit code; see USAGE. Raises ConfigError."""
+    flags, rest = parse(words, FLAGS, "status")
+    if flags is None:
+        print(USAGE, end="")
+        return 0
+    if rest:
+        raise ConfigError(f"takes no command: {' '.join(rest)!r}")
+    wants_json = OFF.parse(flags.pop("json", ""))
+    address = find(flags).settings.cluster or "auto"
     if address.startswith("processes:"):
         speak.write("stoker status: processes:N is no cluster that could be asked\n")
         return WRONG_USE
