@@ -24,9 +24,8 @@ _ROWS_AT = 192
 _LOOKS_AT = 128 * 1024  # their number, and behind it the ring
 _LOOK = struct.Struct("<dqqqdd")
 _COUNT = struct.Struct("<q")
-NUM_LOOKS = (
-    4096  # a loader is looked at every 6 ms at most (intercept/meter.py), the ring every second
-)
+# A loader is looked at every 6 ms at most (intercept/meter.py), the ring every second.
+NUM_LOOKS = 4096
 _RING_AT = _LOOKS_AT + _COUNT.size
 _LINES_AT = 512 * 1024
 _LOADER_NBYTES, _RUN_NBYTES = layout_of(LoaderRecord).row.size, layout_of(RunRecord).row.size
