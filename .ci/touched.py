@@ -32,6 +32,7 @@ MINUTES = {  # of two processes, what the full tier has more than the default on
     "tests/process/test_printed.py": 1,
     "tests/process/test_probe.py": 2,
     "tests/process/test_runs.py": 1,
+    "tests/process/test_split.py": 3,
     "tests/process/test_sanitized.py": 1,
     "tests/process/test_verify.py": 3,
 }
@@ -53,6 +54,7 @@ ROOMS = {
     "verify": ["process/test_verify"],
     "reports": ["process/test_ends", "process/test_runs"],
     "runs": ["process/test_runs"],
+    "stalls": ["process/test_split"],
     "api": ["process/test_arming"],
     "intercept": ["process/test_arming", "equality/test_scripts"],
     "cli": ["process/test_bad_inputs", "process/test_verify"],

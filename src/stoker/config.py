@@ -319,6 +319,14 @@ class Settings(NamedTuple):
             group=TOLD,
         ),
     ] = False
+    no_stalls: Annotated[
+        bool,
+        Setting(
+            _flag, "",
+            "do not look at what training does between two batches: fifty times a second, for the log and the report",
+            group=TOLD,
+        ),
+    ] = False
     progress: Annotated[
         str,
         Setting(

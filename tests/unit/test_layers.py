@@ -13,7 +13,7 @@ ROOT = Path(stoker.__file__).parent
 MAX_FILES = 9  # of a room, beside its __init__
 ARROWS: dict[str, set[str]] = {
     "api": {"cli", "intercept", "reports"},
-    "cli": {"local", "remote/engines", "reports", "reports/summary", "runs", "verify"},
+    "cli": {"local", "remote/engines", "reports", "reports/summary", "runs", "stalls", "verify"},
     "intercept": {
         "fast",
         "gradients",
@@ -78,8 +78,9 @@ ARROWS: dict[str, set[str]] = {
     "memory": {"fingerprint", "wire"},
     "memory/decoders": {"fingerprint", "memory"},
     "fingerprint": set(),
-    "reports": {"runs"},
-    "runs": set(),
+    "reports": {"runs", "stalls"},
+    "runs": {"stalls"},
+    "stalls": set(),
     "wire": set(),
     "scheduler": {"scheduler/tasks"},
     "scheduler/tasks": set(),
@@ -127,7 +128,7 @@ PURE = {
     *(f"{room.replace('/', '.')}.{file.stem}"
       for room in ("scheduler", "scheduler/rules", "scheduler/tasks")
       for file in (ROOT / room).glob("[!_]*.py")),
-    "scheduler.rules.__init__", "runs.buckets",
+    "scheduler.rules.__init__", "runs.buckets", "stalls.split", "stalls.kinds",
     "memory.phases", "memory.cut.hoist", "memory.cut.source", "memory.cut.halves",
     "memory.cut.live", "memory.cut.rewrite", "memory.cut.stepped", "memory.cut.callee",
     "memory.store.rows", "images.recipe", "loaders.driver.demand", "loaders.in_process.ahead", "loaders.in_process.evidence",

@@ -88,6 +88,7 @@ class Hook:
         self._model: Callable[[], Any] = weakref.ref(model)
         self._theirs: tuple[Callable[..., Any], object] | None = None
         self._is_new_step = True
+        self._last: Any = None  # the future of the last bucket of a step
         self._exchange, self.counts = exchange, counts
         weakref.finalize(model, exchange.close).atexit = exchange.closes_at_exit
 
@@ -112,7 +113,16 @@ class Hook:
         if buffer.dtype not in FLOATS or buffer.layout is not torch.strided:
             self._is_new_step |= is_new_step
             return _plain(model, buffer, model.process_group.size())
-        return self._exchange.exchange(bucket.parameters(), buffer, is_new_step)
+        future = self._exchange.exchange(bucket.parameters(), buffer, is_new_step)
+        if bucket.is_last():
+            self._last = future
+        return future
+
+    def exposed(self) -> float:
+        """Return 1 while the backward pass has computed all gradients and waits for the other ranks, else 0.
+        May be called by any thread."""
+        last = self._last
+        return float(last is not None and not last.done())
 
 
 def compressing(

@@ -39,8 +39,10 @@ def make(original: Callable[..., None]) -> Callable[..., None]:
         original(self, *args, **kwargs)
         if meeting:
             _attach(self, meeting)
-        elif not word and not run.settings.off:
-            _watch(self)
+        elif not word:
+            _count_exposed(self)
+            if not run.settings.off:
+                _watch(self)
 
     return __init__
 
@@ -170,6 +172,7 @@ def _compressing(model: Any, meeting: "Meeting") -> "Hook":
         _say(meeting.group, f"gradients: {_words(scheme, verdict)}")
 
     hook = compressing(model, meeting, scheme, patterns, tell)
+    run.count_exposed(hook.exposed)
     run.recorder().exchanges(hook.counts)
     return hook
 
@@ -209,6 +212,51 @@ def _watch(model: Any) -> None:
             run.watch(watch.look)
     except Exception:  # a model that DDP itself will not have, a library that is missing
         return
+
+
+def _count_exposed(model: Any) -> None:
+    """Have the share of its backward passes known that waits for other ranks, by DDP's own timings."""
+    timed = _Timed(model)
+    run.watch(timed.look)
+    run.count_exposed(timed.share)
+
+
+class _Timed:
+    """Reads one model's DDP timings, for the share of its backward pass that waits for other ranks."""
+
+    def __init__(self, model: Any) -> None:
+        self._model: Callable[[], Any] = weakref.ref(model)
+        self._thread = threading.get_ident()
+        self._share = 0.0
+        self._last = 0.0, 0.0  # of the step that was timed last
+        self._waits_s = self._backward_s = 0.0
+
+    def share(self) -> float:
+        return self._share if self._model() is not None else 0.0
+
+    def look(self) -> None:
+        """Read them; only in the model's thread, which may hold DDP's lock on them."""
+        model = self._model()
+        if model is None or threading.get_ident() != self._thread:
+            return
+        try:
+            from stoker.gradients.gate import seen
+
+            now = seen(model._get_ddp_logging_data())
+            timed = max(0.0, now.comm_s - now.overlap_s), now.backward_s
+            if timed == self._last or not sum(timed):
+                return  # it times the first ten steps, and then each hundredth
+            if now.is_past_first:  # in which memory is touched, and buckets are built
+                self._waits_s += timed[0]
+                self._backward_s += timed[1]
+            waits_s, backward_s = self._waits_s or timed[0], self._backward_s or timed[1]
+            self._last, self._share = timed, waits_s / (waits_s + backward_s)
+        except Exception:  # what cannot be read is not told
+            self._model = _no_model
+
+
+def _no_model() -> None:
+    return None
 
 
 class _Observer:

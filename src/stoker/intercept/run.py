@@ -34,6 +34,7 @@ _fleet: "Fleet | None" = None
 _lock = threading.RLock()
 _said: set[str] = set()
 _looks: "list[Callable[[], None]]" = []  # at what else happens, whenever a recorder refreshes
+_exposed: "list[Callable[[], float]]" = []  # shares of a backward pass that wait for other ranks
 
 
 def begin(new: Settings) -> None:
@@ -49,7 +50,7 @@ def recorder() -> "Recorder":
         if _recorder is None:
             from stoker.reports.record import Recorder
 
-            made = Recorder(settings, looks=_looks, num_cores=cores(), began_s=_began_s)
+            made = Recorder(settings, os.environ, _looks, cores(), _began_s, _exposed)
             _recorder = _recorder or made
             if _recorder is made:
                 atexit.register(made.finish)
@@ -81,6 +82,12 @@ def watch(look: "Callable[[], None]") -> None:
     _looks.append(look)
 
 
+def count_exposed(share: "Callable[[], float]") -> None:
+    """Register what gives the share of a model's backward pass, at this moment, that waits for other ranks. Called
+    by any thread; it must not raise."""
+    _exposed.append(share)
+
+
 def end() -> None:
     """Give up this run without a report, and start afresh."""
     if _recorder is not None:
@@ -95,6 +102,7 @@ def _forget() -> None:
     global _recorder, _fleet, _began_s
     _recorder = _fleet = _began_s = None
     _looks.clear()
+    _exposed.clear()
     _said.clear()
 
 

@@ -17,12 +17,13 @@ from typing import Any
 from stoker import descriptors, speak
 from stoker.reports.metrics import FastPlace, LoaderRecord, Remembered, RunRecord, layout_of
 from stoker.runs.buckets import Look
+from stoker.stalls.split import Seen
 
 MAX_LOADERS = 1000
 _RUN_AT = 64
 _ROWS_AT = 192
 _LOOKS_AT = 128 * 1024  # their number, and behind it the ring
-_LOOK = struct.Struct("<dqqqdd")
+_LOOK = struct.Struct("<dqqqdd5d")
 _COUNT = struct.Struct("<q")
 # A loader is looked at every 6 ms at most (intercept/meter.py), the ring every second.
 NUM_LOOKS = 4096
@@ -69,8 +70,11 @@ class RunLog:
     def put_look(self, at_s: float, loader: LoaderRecord) -> None:
         """Note what a loader's record says at this moment, in place of the oldest look."""
         start = _RING_AT + self._num_looks % NUM_LOOKS * _LOOK.size
-        counts = loader.num_batches, loader.num_samples, loader.wait_s, loader.busy_s
-        _LOOK.pack_into(self._map, start, at_s, loader.number, *counts)
+        _LOOK.pack_into(
+            self._map, start, at_s, loader.number,
+            loader.num_batches, loader.num_samples, loader.wait_s, loader.busy_s,
+            loader.own_s, loader.copy_s, loader.compute_s, loader.communication_s, loader.other_s,
+        )  # fmt: skip
         self._num_looks += 1
         _COUNT.pack_into(self._map, _LOOKS_AT, self._num_looks)
 
@@ -84,9 +88,8 @@ class RunLog:
         (after,) = _COUNT.unpack_from(self._map, _LOOKS_AT)
         first = max(self._num_looks, after + 1 - NUM_LOOKS)
         self._num_looks = num
-        return [
-            Look(*_LOOK.unpack_from(ring, k % NUM_LOOKS * _LOOK.size)) for k in range(first, num)
-        ]
+        rows = (_LOOK.unpack_from(ring, k % NUM_LOOKS * _LOOK.size) for k in range(first, num))
+        return [Look(*row[:6])._replace(seen=Seen(*row[6:])) for row in rows]
 
     def append(self, kind: str, **values: Any) -> None:
         """Append a JSON line. Raises OSError if a limit on files forbids it."""

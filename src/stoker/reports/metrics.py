@@ -86,6 +86,12 @@ class LoaderRecord(_Record):
     wait_s: float = _amount()  # the training loop waited for batches
     first_wait_s: float = _amount()  # of it, for the first batch of each iterator
     busy_s: float = _amount()  # the training loop had a batch and did something else
+    # Of both, by samples of what the training thread did (stalls/split.py, Seen).
+    own_s: float = _amount("seen.own_s")
+    copy_s: float = _amount("seen.copy_s")
+    compute_s: float = _amount("seen.compute_s")
+    communication_s: float = _amount("seen.communication_s")
+    other_s: float = _amount("seen.other_s")
     wire_nbytes: int = _count()
     raw_nbytes: int = _count()
     num_copied: int = _count()  # batches copied because the script holds more than --memory

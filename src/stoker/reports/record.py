@@ -29,6 +29,8 @@ from stoker.reports.ranks import Ranks, rank_of
 from stoker.reports.summary import summary
 from stoker.runs.about import about
 from stoker.runs.folder import folder_of
+from stoker.stalls.kinds import Kind
+from stoker.stalls.sampler import Sampler, sampler_of
 
 REMEMBERED_S = 5.0  # how stale what is known of remembered samples, and of faster ways, may be then
 REFRESH_S = 0.2  # how stale CPU time and memory may be after a kill -9
@@ -69,7 +71,7 @@ class Recorder:
     """The recorder of one process, made when its first loader is iterated.
 
     looks: called whenever this process's own resource use is read; num_cores: that this rank may
-    use.
+    use; exposed: each gives the share of a backward pass, at this moment, that waits for other ranks.
     """
 
     def __init__(
@@ -79,11 +81,15 @@ class Recorder:
         looks: Sequence[Callable[[], None]] = (),
         num_cores: int = 1,
         began_s: float | None = None,
+        exposed: Sequence[Callable[[], float]] = (),
     ) -> None:
         self.run = RunRecord(num_cores=num_cores)
         self.served_s: Callable[[], float] = float  # by CPUs of other machines; of none: 0.0
         self.remembered: Callable[[], Remembered | None] = _nobody
         self.fast: Callable[[], list[FastPlace] | None] = _nobody
+        self._may_sample = False
+        self._sampler: Sampler | None = None
+        self._sampled: LoaderRecord | None = None  # to which goes what is seen
         self._remembered_s = self._fast_s = 0.0  # when those were written to the log
         self._settings = settings
         self._pid = os.getpid()
@@ -100,7 +106,7 @@ class Recorder:
         self._lifeline_is = (0, 0)
         self._ranks = Ranks()
         self._exchanged: list[Exchanged] = []
-        self._looks = looks
+        self._looks, self._shares_exposed = looks, exposed
         self._report_file: Path | None = None
         self._quiet = settings.quiet
         self.run.cluster = settings.cluster
@@ -141,6 +147,7 @@ class Recorder:
                 about=about(self._settings),
             )
             self._start_keeper()
+            self._may_sample = not self._settings.no_stalls
         except Exception as error:  # no descriptor, process, memory; a limit on files
             self._without_log(error)
             if speak.raised_by_handler(error):
@@ -223,12 +230,31 @@ class Recorder:
             self._append("digest", number=record.number, sha256=sha256)
         now = now_s()
         self.run.wall_s = now - self._began_s
+        self._sample(record)
         if self._log is not None:
             self._log.put_loader(record)
             self._log.put_run(self.run)
             self._log.put_look(now, record)
         if now - self._refreshed_s > REFRESH_S:
             self.refresh()
+
+    def _sample(self, record: LoaderRecord) -> None:
+        """Have this thread looked at; what it is seen to do from now on is this loader's."""
+        self._sampled = record
+        if self._sampler is not None:
+            self._sampler.thread = threading.get_ident()
+        elif self._may_sample and not self._is_done:
+            self._may_sample = False  # only one try
+            self._sampler = sampler_of(self._add_seen, self._exposed, threading.get_ident())
+
+    def _add_seen(self, kind: Kind, seconds: float) -> None:
+        """Add what the training thread did; called by the sampler's thread, and nobody else writes these numbers."""
+        record, name = self._sampled, kind.value
+        if name and record is not None:
+            setattr(record, name, getattr(record, name) + seconds)
+
+    def _exposed(self) -> float:
+        return max((share() for share in self._shares_exposed), default=0.0)
 
     @speak.guarded
     def exchanges(self, counts: Exchanged) -> None:
@@ -300,6 +326,8 @@ class Recorder:
 
     def _mark_done(self) -> None:
         self._is_done = True
+        if self._sampler is not None:
+            self._sampler.stop()
         if self._log is not None:
             self._log.mark_done()
 

@@ -8,6 +8,8 @@ import heapq
 import math
 from typing import NamedTuple
 
+from stoker.stalls.split import Seen
+
 # How long a span is while a run is so old. A day has 2,640 spans, which is what a run's file grows by.
 SPANS_S = ((600, 1), (3 * 3600, 10), (math.inf, 60))
 NUM_SLOWEST = 20
@@ -23,6 +25,7 @@ class Look(NamedTuple):
     num_samples: int
     wait_s: float
     busy_s: float
+    seen: Seen = Seen()
 
 
 class Row(NamedTuple):
@@ -34,6 +37,7 @@ class Row(NamedTuple):
     wait_s: float
     busy_s: float
     longest_s: float
+    seen: Seen = Seen()
 
 
 class Span(NamedTuple):
@@ -52,6 +56,7 @@ class Slow(NamedTuple):
     number: int
     batch: int
     at_s: float
+    seen: Seen = Seen()
 
 
 class Buckets:
@@ -72,6 +77,7 @@ class Buckets:
         self._last[look.number] = look
         num = look.num_batches - before.num_batches
         wait_s, busy_s = look.wait_s - before.wait_s, look.busy_s - before.busy_s
+        seen = look.seen.minus(before.seen)
         step_s = (wait_s + busy_s) / num if num > 0 else 0.0
         row = self._rows.get(look.number) or Row(look.number, 0, 0, 0.0, 0.0, 0.0)
         self._rows[look.number] = Row(
@@ -81,12 +87,13 @@ class Buckets:
             row.wait_s + wait_s,
             row.busy_s + busy_s,
             max(row.longest_s, step_s),
+            row.seen.plus(seen),
         )
         if num > 0:
             bin_ = bin_of(step_s)
             self.histogram[bin_] = self.histogram.get(bin_, 0) + num
             at_s = look.at_s - self._began_s
-            slow = Slow(step_s, wait_s / num, look.number, look.num_batches, at_s)
+            slow = Slow(step_s, wait_s / num, look.number, look.num_batches, at_s, seen)
             (heapq.heappush if len(self._slowest) < NUM_SLOWEST else heapq.heappushpop)(
                 self._slowest, slow
             )

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from stoker.runs.buckets import Buckets, Look, Row, Slow, Span
 from stoker.runs.folder import is_written, prune
+from stoker.stalls.split import Seen, Split, split_of
 
 VERSION = 1
 MAX_SAME_NAME = 100  # runs of one process that begin in one second
@@ -55,7 +56,7 @@ class Writer:
 
     def _put(self, spans: list[Span]) -> None:
         for span in spans:
-            rows = [[round(value, 6) for value in row] for row in span.rows]
+            rows = [[round(value, 6) for value in (*row[:-1], *row.seen)] for row in span.rows]
             self._append("span", at_s=span.at_s, long_s=span.long_s, rows=rows)
 
     def _append(self, kind: str, **values: Any) -> None:
@@ -99,6 +100,12 @@ class Run(NamedTuple):
     def name(self) -> str:
         return self.file.stem
 
+    def split(self) -> Split:
+        """Return where the time of its steps went, all loaders together."""
+        rows = [row for span in self.spans for row in span.rows]
+        splits = [split_of(row.wait_s, row.busy_s, row.seen) for row in rows]
+        return Split(*map(sum, zip(*splits, strict=True))) if splits else split_of(0.0, 0.0, Seen())
+
     def totals(self) -> Totals:
         """Return what it came to; of a run that has not ended as far as its log goes."""
         rows = [row for span in self.spans for row in span.rows]
@@ -121,11 +128,11 @@ def read(file: Path) -> Run | None:
     about: dict[str, Any] = {}
     loaders: list[dict[str, Any]] = []
     spans: list[Span] = []
-    end: dict[str, Any] = {}
+    report, steps, slowest = None, [], []
     lasts = is_written(file)
     for line in file.read_bytes().split(b"\n"):
         with contextlib.suppress(
-            ValueError, TypeError, KeyError, AttributeError
+            ValueError, TypeError, LookupError, AttributeError
         ):  # cut short, damaged
             entry = json.loads(line)
             kind = entry.pop("kind")
@@ -134,12 +141,14 @@ def read(file: Path) -> Run | None:
             elif kind == "loader":
                 loaders.append(entry)
             elif kind == "span":
-                rows = [Row(*row) for row in entry["rows"]]
+                rows = [Row(*row[:6])._replace(seen=Seen(*row[6:])) for row in entry["rows"]]
                 spans.append(Span(entry["at_s"], entry["long_s"], rows))
             elif kind == "end":
-                end = entry
+                steps = [(bin_, num) for bin_, num in entry["steps"]]
+                slowest = [
+                    Slow(*each[:5])._replace(seen=Seen(*each[5])) for each in entry["slowest"]
+                ]
+                report = entry["report"]
     if not about:
         return None
-    steps = [(bin_, num) for bin_, num in end.get("steps", ())]
-    slowest = [Slow(*each) for each in end.get("slowest", ())]
-    return Run(file, about, loaders, spans, end.get("report"), steps, slowest, lasts)
+    return Run(file, about, loaders, spans, report, steps, slowest, lasts)

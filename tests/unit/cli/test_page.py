@@ -11,6 +11,7 @@ from stoker.cli.tell.page import MAX_BARS, bars_of, page_of
 from stoker.reports.metrics import LoaderRecord, RunRecord, as_json
 from stoker.runs.buckets import Buckets, Look, Row, Span
 from stoker.runs.file import Run
+from stoker.stalls.split import Seen
 
 ABOUT = {
     "command": ["python", "train.py", "<script>alert(1)</script>"], "folder": "/work/a & b", "host": "here",
@@ -18,13 +19,13 @@ ABOUT = {
 }  # fmt: skip
 
 
-def a_run(name="20270115-080000-7", num_s=60, rate=50, with_report=True, lasts=False):
-    """A loader that is waited for a quarter of the time, in steps of 1 / rate seconds."""
+def a_run(name="20270115-080000-7", num_s=60, rate=50, with_report=True, lasts=False, seen=()):
+    """A loader that is waited for a quarter of the time, in steps of 1 / rate seconds. seen: in each second."""
     buckets, spans = Buckets(0.0), []
     for k in range(num_s):
-        spans += buckets.add(
-            Look(k + 1.0, 0, (k + 1) * rate, (k + 1) * rate * 8, (k + 1) / 4, (k + 1) * 0.75)
-        )
+        n = k + 1
+        seen_so_far = Seen(*(n * part_s for part_s in seen))
+        spans += buckets.add(Look(n, 0, n * rate, n * rate * 8, n / 4, n * 0.75, seen_so_far))
     spans += buckets.rest()
     record = LoaderRecord(0, "train.py:9", True, [], 2, num_batches=num_s * rate, wait_s=num_s / 4)
     record.first_wait_s = 1.0
@@ -97,6 +98,24 @@ def test_a_page_says_what_the_log_says():
     assert "3,000 steps, from" in text
     assert "train.py:9: 3,000 batches by 2 workers" in text
     assert "chains" in text
+
+
+def test_a_page_says_where_the_time_went():
+    run = a_run(
+        seen=Seen(own_s=0.05, copy_s=0.1, compute_s=0.25, communication_s=0.05, other_s=0.1)
+    )
+    text = Checker(page_of([run])).text
+    assert "20% of the steps' time was waiting" in text
+    for words, seconds, share in (
+        ("the model", 22.5, 37.5), ("waiting for data", 12.0, 20.0), ("copies to the device", 9.0, 15.0),
+        ("other Python", 9.0, 15.0), ("waiting for other ranks", 4.5, 7.5), ("stoker's own work", 3.0, 5.0),
+    ):  # fmt: skip
+        assert f"{words}{seconds} s{share}%" in text
+    assert "the model 38%, waiting for data 20%" in text  # of a bar, and of a slow step
+    assert "all else 7" not in text
+    both = Checker(page_of([a_run(), run])).text
+    assert re.search(r"waiting for data15\.0 s12\.0 s0\.80x", both)
+    assert re.search(r"all else45\.0 s0\.0 s0\.00x", both)
 
 
 def test_pictures_have_words_for_those_who_do_not_see_them():

@@ -13,7 +13,7 @@ TEXTS = {
     "hash_batches": "1", "quiet": "yes", "off": "true", "bind": "10.0.0.1",
     "no_tls": "1", "allow_mismatch": "1", "no_hedge": "1", "send_env": "A_KEY,B_KEY", "price_worker": "0.03",
     "price_trainer": "2.5", "gradients": "4bit+ef", "gradient_codes": "head.*=8bit,*.bias=bf16",
-    "progress": "on", "verbose": "1", "fast": "audit", "no_run_log": "1", "cache": "audit", "cache_memory": "2G",
+    "progress": "on", "verbose": "1", "fast": "audit", "no_run_log": "1", "no_stalls": "1", "cache": "audit", "cache_memory": "2G",
     "cache_disk": "/scratch/a:b:200G", "cache_keep": "1", "cache_trust": "mylib,otherlib",
 }  # fmt: skip
 
@@ -127,6 +127,7 @@ def test_a_report_is_written_where_the_command_was_given(tmp_path, monkeypatch):
         progress=st.sampled_from(["auto", "on", "off"]),
         verbose=st.booleans(),
         no_run_log=st.booleans(),
+        no_stalls=st.booleans(),
         fast=st.sampled_from(["auto", "off", "audit"]),
         cache=st.sampled_from(["auto", "off", "audit"]),
         cache_memory=st.none() | st.integers(1 << 20, 1 << 50),

@@ -23,6 +23,7 @@ from stoker.reports.metrics import (
     as_json,
 )
 from stoker.reports.summary import MAX_LINES, readable_nbytes, summary
+from stoker.stalls.split import Seen
 
 
 @pytest.fixture
@@ -111,6 +112,16 @@ def test_a_reader_sees_each_look_once(log):
     reader.close()
 
 
+def test_a_look_says_what_was_seen(log):
+    reader, record = RunLog(os.dup(log.fd)), loader(0)
+    for k, name in enumerate(Seen._fields):
+        setattr(record, name, k + 0.5)
+    log.put_look(1.0, record)
+    (look,) = reader.new_looks()
+    assert look.seen == Seen(0.5, 1.5, 2.5, 3.5, 4.5)
+    reader.close()
+
+
 @pytest.mark.parametrize("num", [NUM_LOOKS - 1, NUM_LOOKS, NUM_LOOKS + 1, 3 * NUM_LOOKS + 7])
 def test_of_more_looks_than_the_ring_holds_the_newest_are_there(log, num):
     reader, record = RunLog(os.dup(log.fd)), loader(0)
@@ -167,7 +178,7 @@ KEYS = {
 LOADER_KEYS = {
     "place", "offloaded", "reasons", "notes", "chains", "num_batches", "num_samples", "num_iters",
     "wait_s", "first_wait_s", "busy_s", "wire_nbytes", "raw_nbytes", "num_copied", "num_away",
-    "batches_sha256",
+    "seen", "batches_sha256",
 }  # fmt: skip
 
 
@@ -180,6 +191,7 @@ def test_the_schema_has_these_keys_and_is_json():
     assert set(made["workers"]) == {
         "started", "lost", "replayed", "hedged", "slots", "away_hours",
     }  # fmt: skip
+    assert set(one["seen"]) == set(Seen._fields)
     assert set(made["gradients"]) == {"scheme", "wire_nbytes", "raw_nbytes"}
     assert set(made["trainer"]) == {
         "cpu_s", "peak_rss_nbytes", "cores", "seen_wait_s", "seen_wait_cpu_s",

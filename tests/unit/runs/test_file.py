@@ -10,6 +10,7 @@ from stoker.runs import folder as folder_module
 from stoker.runs.buckets import Look
 from stoker.runs.file import Writer, read
 from stoker.runs.folder import folder_of, is_written, logs_in, prune
+from stoker.stalls.split import Seen
 
 ABOUT = {
     "began_unix_s": 1_800_000_000.5, "began_s": 100.0, "pid": 7, "rank": None, "command": ["python", "train.py"],
@@ -51,6 +52,34 @@ def test_a_run_is_read_as_it_was_written(tmp_path):
     assert sum(num for _, num in run.steps) == 3
     assert run.slowest[0].batch == 1
     assert run.file.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_was_seen_of_steps_is_read_too(tmp_path):
+    seen = Seen(0.25, 0.5, 1.0, 2.0, 4.0)
+    looks = [Look(101.0, 0, 1, 16, 1.0, 3.0, Seen(0.125)), Look(102.5, 0, 2, 32, 2.0, 10.0, seen)]
+    writer = Writer(tmp_path, ABOUT)
+    writer.take([LOADER], looks, 103.0)
+    writer.end(REPORT)
+    run = read(closed(writer))
+    assert [span.rows[0].seen for span in run.spans] == [Seen(0.125), seen.minus(Seen(0.125))]
+    assert run.slowest[0].seen == seen.minus(Seen(0.125))
+    split = run.split()
+    assert sum(split) == pytest.approx(12.0)
+    assert (split.own_s, split.unseen_s) == (
+        0.25,
+        3.0,
+    )  # of the first step only stoker's work was seen
+
+
+def test_a_log_whose_last_line_is_another_versions_is_read_as_if_it_ended_before(tmp_path):
+    writer = written(tmp_path)
+    writer.end(REPORT)
+    file = closed(writer)
+    *lines, last = file.read_text().splitlines(keepends=True)
+    end = json.loads(last)
+    end["slowest"] = [each[:3] for each in end["slowest"]]
+    file.write_text("".join(lines) + json.dumps(end) + "\n")
+    assert read(file).report is None and len(read(file).spans) == 2
 
 
 @pytest.mark.parametrize("cut", range(1, 400, 23))

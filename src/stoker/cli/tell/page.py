@@ -11,15 +11,18 @@ from typing import Any, NamedTuple
 from stoker.reports.summary import summary
 from stoker.runs.buckets import Span, bounds_of
 from stoker.runs.file import Run
+from stoker.stalls.split import WORDS, Split, split_of
 from stoker.tables import counted
 
 MAX_BARS = 240  # of a picture: a day's spans are more than a screen has room for
 WIDTH, HEIGHT, LEFT, BOTTOM = 960, 220, 80, 28  # of a picture, in its own units
 STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1b1f24; --dim: #57606a; --line: #d0d7de;
-  --wait: #b3541e; --busy: #1f6feb; --rate: #6e40c9 }
+  --data: #b3541e; --own: #9a6700; --copy: #1a7f64; --communication: #bf3989; --compute: #1f6feb; --other: #6e7781;
+  --unseen: #1f6feb; --rate: #6e40c9 }
 @media (prefers-color-scheme: dark) { :root { --paper: #0d1117; --ink: #e6edf3; --dim: #9198a1; --line: #30363d;
-  --wait: #f0883e; --busy: #58a6ff; --rate: #bc8cff } }
+  --data: #f0883e; --own: #d4a72c; --copy: #3fb99a; --communication: #f778ba; --compute: #58a6ff; --other: #8b949e;
+  --unseen: #58a6ff; --rate: #bc8cff } }
 body { margin: 0 auto; max-width: 62rem; padding: 1rem; background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, sans-serif }
 h1 { font-size: 1.3rem } h2 { font-size: 1.05rem; margin-top: 2rem } h1, h2, p, pre { overflow-wrap: anywhere }
@@ -28,10 +31,9 @@ table { border-collapse: collapse; width: 100% } .wide { overflow-x: auto }
 th, td { text-align: left; padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top }
 td { min-width: 5rem } td.number, th.number { min-width: 0; text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
 svg { width: 100%; height: auto } svg text { fill: var(--dim); font: 11px system-ui, sans-serif }
-.wait { fill: var(--wait) } .busy { fill: var(--busy) } .axis { stroke: var(--line) }
-.rate { fill: var(--rate) } .dim { color: var(--dim) }
+.axis { stroke: var(--line) } .rate { fill: var(--rate) } .steps { fill: var(--compute) } .dim { color: var(--dim) }
 @media (max-width: 40rem) { svg text { font-size: 24px } }
-.key { display: inline-block; width: .7em; height: .7em; margin-right: .3em }
+table.narrow { width: auto } .key { display: inline-block; width: .7em; height: .7em; margin-right: .3em }
 """
 
 
@@ -41,8 +43,7 @@ class Bar(NamedTuple):
     at_s: float
     long_s: float
     num_samples: int
-    wait_s: float
-    busy_s: float
+    split: Split
 
 
 def page_of(runs: Sequence[Run]) -> str:
@@ -73,7 +74,7 @@ def _parts_of(run: Run, with_name: bool) -> list[str]:
     parts.append(f"<pre>{_text(_summary(run))}</pre>")
     bars = bars_of(run.spans)
     if bars:
-        parts += ["<h2>What the steps waited for</h2>", _timeline(bars), _legend()]
+        parts += ["<h2>Where the time of the steps went</h2>", _timeline(bars), _split(run.split())]
         parts += ["<h2>Samples a second</h2>", _rates(bars)]
     if run.steps:
         parts += ["<h2>How long steps took</h2>", _histogram(run.steps)]
@@ -110,35 +111,64 @@ def bars_of(spans: Sequence[Span]) -> list[Bar]:
     bars: dict[int, Bar] = {}
     for span in spans:
         place = int(span.at_s / long_s)
-        bar = bars.get(place) or Bar(place * long_s, long_s, 0, 0.0, 0.0)
-        bars[place] = Bar(
-            bar.at_s,
-            long_s,
-            bar.num_samples + sum(row.num_samples for row in span.rows),
-            bar.wait_s + sum(row.wait_s for row in span.rows),
-            bar.busy_s + sum(row.busy_s for row in span.rows),
-        )
+        bar = bars.get(place) or Bar(place * long_s, long_s, 0, Split(*[0.0] * len(Split._fields)))
+        splits = [split_of(row.wait_s, row.busy_s, row.seen) for row in span.rows]
+        num_samples = bar.num_samples + sum(row.num_samples for row in span.rows)
+        split = Split(*map(sum, zip(bar.split, *splits, strict=True)))
+        bars[place] = Bar(bar.at_s, long_s, num_samples, split)
     return [bars[place] for place in sorted(bars)]
 
 
 def _timeline(bars: Sequence[Bar]) -> str:
+    """Draw bars of equal height, of which waiting is the lowest part."""
     end_s = bars[-1].at_s + bars[-1].long_s
     drawn = []
     for bar in bars:
         x, width = _x(bar.at_s, end_s), max(0.5, (WIDTH - LEFT) * bar.long_s / end_s - 0.5)
-        total_s = bar.wait_s + bar.busy_s
-        wait = HEIGHT * bar.wait_s / total_s if total_s else 0.0
-        told = f"{_clock(bar.at_s)}: waited {bar.wait_s / total_s if total_s else 0:.0%}"
-        drawn.append(
-            f"<g><title>{told}</title>"
-            f'<rect class="busy" x="{x:.1f}" y="0" width="{width:.1f}" height="{HEIGHT - wait:.1f}"/>'
-            f'<rect class="wait" x="{x:.1f}" y="{HEIGHT - wait:.1f}" width="{width:.1f}" height="{wait:.1f}"/></g>'
-        )
-    waited_s, all_s = sum(b.wait_s for b in bars), sum(b.wait_s + b.busy_s for b in bars)
-    label = f"{waited_s / all_s if all_s else 0:.0%} of the steps' time was waiting"
+        total_s, y = sum(bar.split), float(HEIGHT)
+        drawn.append(f"<g><title>{_clock(bar.at_s)}: {_text(_in_words(bar.split))}</title>")
+        for name, part_s in bar.split._asdict().items():
+            if part_s:
+                height = HEIGHT * part_s / total_s
+                y -= height
+                drawn.append(
+                    f'<rect fill="var({_color(name)})" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" '
+                    f'height="{height:.1f}"/>'
+                )
+        drawn.append("</g>")
+    whole = Split(*map(sum, zip(*(bar.split for bar in bars), strict=True)))
+    label = f"{whole.data_s / (sum(whole) or 1):.0%} of the steps' time was waiting for data"
     left = f'<text x="{LEFT - 6}" y="20" text-anchor="end">100 %</text>'
     left += f'<text x="{LEFT - 6}" y="{HEIGHT}" text-anchor="end">0</text>'
     return _svg(label, "".join(drawn) + _clocks(end_s) + left)
+
+
+def _color(name: str) -> str:
+    """name: of a part of a Split."""
+    return f"--{name.removesuffix('_s')}"
+
+
+def _in_words(split: Split) -> str:
+    total_s = sum(split) or 1.0
+    shares = [(WORDS[name], part_s / total_s) for name, part_s in _largest(split)]
+    return ", ".join(f"{words} {share:.0%}" for words, share in shares if share >= 0.005)
+
+
+def _largest(split: Split) -> list[tuple[str, float]]:
+    """Return the parts that are more than nothing, the largest first."""
+    parts = [(name, part_s) for name, part_s in split._asdict().items() if part_s > 0]
+    return sorted(parts, key=lambda part: -part[1])
+
+
+def _split(split: Split) -> str:
+    """Return the legend of the timeline, with numbers."""
+    total_s = sum(split) or 1.0
+    rows = "".join(
+        f'<tr><td><span class="key" style="background:var({_color(name)})"></span>{_text(WORDS[name])}</td>'
+        f'<td class="number">{part_s:,.1f} s</td><td class="number">{part_s / total_s:.1%}</td></tr>'
+        for name, part_s in _largest(split)
+    )
+    return f'<table class="narrow"><tbody>{rows}</tbody></table>'
 
 
 def _rates(bars: Sequence[Bar]) -> str:
@@ -163,13 +193,6 @@ def _clocks(end_s: float) -> str:
     return _ticks([(0.0, "0 s"), (end_s / 2, _clock(end_s / 2)), (end_s, _clock(end_s))], end_s)
 
 
-def _legend() -> str:
-    return (
-        '<p class="dim"><span class="key" style="background:var(--wait)"></span>waited for data '
-        '<span class="key" style="background:var(--busy)"></span>all else: copies, the model, the script</p>'
-    )
-
-
 def _histogram(steps: Sequence[tuple[int, int]]) -> str:
     first, last = steps[0][0], steps[-1][0]
     most = max(num for _, num in steps)
@@ -181,7 +204,7 @@ def _histogram(steps: Sequence[tuple[int, int]]) -> str:
         height = HEIGHT * num / most
         drawn.append(
             f"<g><title>{_seconds(low_s)} to {_seconds(high_s)}: {counted(num, 'step')}, {num / total:.1%}</title>"
-            f'<rect class="busy" x="{LEFT + (bin_ - first) * width:.1f}" y="{HEIGHT - height:.1f}" '
+            f'<rect class="steps" x="{LEFT + (bin_ - first) * width:.1f}" y="{HEIGHT - height:.1f}" '
             f'width="{max(0.5, width - 1):.1f}" height="{height:.1f}"/></g>'
         )
     ends = [(0.0, _seconds(bounds_of(first)[0])), (1.0, _seconds(bounds_of(last)[1]))]
@@ -216,10 +239,13 @@ def _x(at: float, end: float) -> float:
 def _slowest(run: Run) -> str:
     places = {loader["number"]: loader["place"] for loader in run.loaders}
     rows = [
-        [_clock(s.at_s), places.get(s.number, ""), f"{s.batch:,}", _seconds(s.step_s), _seconds(s.wait_s)]
+        [
+            _clock(s.at_s), places.get(s.number, ""), f"{s.batch:,}", _seconds(s.step_s), _seconds(s.wait_s),
+            _in_words(split_of(s.wait_s, s.step_s - s.wait_s, s.seen)),
+        ]
         for s in run.slowest
     ]  # fmt: skip
-    return _table(["at", "loader", "#batch", "#took", "#of it waited"], rows)
+    return _table(["at", "loader", "#batch", "#took", "#of it waited", "what took it"], rows)
 
 
 def _loaders(loaders: Sequence[dict[str, Any]]) -> str:
@@ -262,8 +288,12 @@ def _comparison(a: Run, b: Run) -> str:
     x, y = a.totals(), b.totals()
     for name, first, second, unit in (
         ("time", x.wall_s, y.wall_s, "s"),
-        ("waited for data", x.wait_s, y.wait_s, "s"),
         ("samples a second, from the first batch on", x.rate, y.rate, ""),
+        *(
+            (WORDS[name], first_s, second_s, "s")
+            for name, first_s, second_s in zip(Split._fields, a.split(), b.split(), strict=True)
+            if first_s or second_s
+        ),
     ):
         ratio = f"{second / first:.2f}x" if first else ""
         rows.append([name, _amount(first, unit), _amount(second, unit), ratio])

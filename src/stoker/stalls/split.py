@@ -1,0 +1,69 @@
+"""Splits the time of steps by what the training thread did. Pure.
+
+Waiting and all else are measured (intercept/meter.py); what all else was is known by samples (sampler.py), whose
+shares are taken of the measured time.
+"""
+
+from typing import NamedTuple
+
+
+class Seen(NamedTuple):
+    """Seconds that samples stand for. own_s: of the time in next(); the others: of that between two."""
+
+    own_s: float = 0.0
+    copy_s: float = 0.0
+    compute_s: float = 0.0
+    communication_s: float = 0.0
+    other_s: float = 0.0
+
+    def plus(self, more: "Seen") -> "Seen":
+        return Seen(*(a + b for a, b in zip(self, more, strict=True)))
+
+    def minus(self, less: "Seen") -> "Seen":
+        return Seen(*(a - b for a, b in zip(self, less, strict=True)))
+
+
+class Split(NamedTuple):
+    """Says where the time of steps went, in seconds; all of it together is the time of the steps.
+
+    data_s: waited for a batch; own_s: stoker's own work for it; copy_s: to the device; communication_s: with other
+    ranks; compute_s: the model, its gradients, the optimizer, and waiting for the device; other_s: the script's
+    Python; unseen_s: all but waiting, where nothing was seen of it.
+    """
+
+    data_s: float
+    own_s: float
+    copy_s: float
+    communication_s: float
+    compute_s: float
+    other_s: float
+    unseen_s: float
+
+
+WORDS = {
+    "data_s": "waiting for data",
+    "own_s": "stoker's own work",
+    "copy_s": "copies to the device",
+    "communication_s": "waiting for other ranks",
+    "compute_s": "the model",
+    "other_s": "other Python",
+    "unseen_s": "all else",
+}
+
+
+def split_of(wait_s: float, busy_s: float, seen: Seen) -> Split:
+    """Return the split of steps that waited so long, and did something else so long."""
+    own_s = min(seen.own_s, wait_s)
+    all_seen_s = sum(seen) - seen.own_s
+    if not all_seen_s:
+        return Split(wait_s - own_s, own_s, 0.0, 0.0, 0.0, 0.0, busy_s)
+    scale = busy_s / all_seen_s
+    return Split(
+        data_s=wait_s - own_s,
+        own_s=own_s,
+        copy_s=scale * seen.copy_s,
+        communication_s=scale * seen.communication_s,
+        compute_s=scale * seen.compute_s,
+        other_s=scale * seen.other_s,
+        unseen_s=0.0,
+    )

@@ -1,0 +1,77 @@
+"""Trains in steps whose parts take a known time, and tells how long each part took.
+
+usage: split.py PARTS STEPS [END]; PARTS: seconds of a step as part=seconds,...; of data (a dataset that sleeps), copy (a
+device's stand-in), other (the script itself), model (a module that sleeps), ranks (the other rank comes so much later to its
+backward pass; under torchrun). END: SIGKILL ends the process at the end.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader
+
+torch.set_num_threads(1)
+PARTS = {part: float(s) for part, s in (each.split("=") for each in sys.argv[1].split(","))}
+NUM_STEPS = int(sys.argv[2])
+took = dict.fromkeys(("data", "copy", "other", "model", "ranks"), 0.0)
+
+
+class Slow(list):
+    def __getitem__(self, i):
+        time.sleep(PARTS.get("data", 0))
+        return torch.ones(8)
+
+
+class Device:
+    """A batch, whose copy to a device takes time in compiled code."""
+
+    to = staticmethod(time.sleep)
+
+
+class Sleeps(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        time.sleep(PARTS.get("model", 0))
+        return self.layer(x).sum()
+
+
+def timed(part, call, *args):
+    began = time.monotonic()
+    result = call(*args)
+    took[part] += time.monotonic() - began
+    return result
+
+
+if "copy" in PARTS:
+    torch.cuda.is_initialized = lambda: True
+model, is_late = Sleeps(), False
+if "ranks" in PARTS:
+    dist.init_process_group("gloo")
+    is_late = dist.get_rank() == 1
+    model = torch.nn.parallel.DistributedDataParallel(model)
+batches = iter(DataLoader(Slow(range(NUM_STEPS)), batch_size=1))
+for _ in range(NUM_STEPS):
+    batch = timed("data", next, batches)
+    if "copy" in PARTS:
+        began = time.monotonic()
+        Device.to(PARTS["copy"])
+        took["copy"] += time.monotonic() - began
+    loss = timed("model", model, batch)
+    if is_late:
+        time.sleep(PARTS["ranks"])
+    timed("ranks" if "ranks" in PARTS else "model", loss.backward)
+    timed("other", time.sleep, PARTS.get("other", 0))
+if not is_late:
+    print(json.dumps(took), flush=True)
+if "ranks" in PARTS:
+    dist.destroy_process_group()
+if "SIGKILL" in sys.argv:
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,155 @@
+"""A thread is looked at while it runs, and no process is forked meanwhile."""
+
+import _thread
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from stoker.stalls.kinds import Kind
+from stoker.stalls.sampler import sampler_of
+
+
+class Adds:
+    """What was seen, and an event for each."""
+
+    def __init__(self):
+        self.seen, self.came = [], threading.Event()
+
+    def __call__(self, kind, seconds):
+        self.seen.append((kind, seconds))
+        self.came.set()
+
+    def wait(self):
+        self.came.clear()
+        assert self.came.wait(10)
+
+
+@pytest.fixture
+def adds():
+    return Adds()
+
+
+@pytest.fixture
+def sampler(adds):
+    made = sampler_of(adds, float, _thread.get_ident())
+    yield made
+    made.stop()
+
+
+def threads():
+    return {int(task.name) for task in Path("/proc/self/task").iterdir()}
+
+
+def test_a_thread_is_looked_at_until_it_is_over(adds):
+    before = threads()
+    sampler = sampler_of(adds, float, _thread.get_ident())
+    began = time.monotonic()
+    for _ in range(5):
+        adds.wait()
+    took_s = time.monotonic() - began
+    assert threads() - before == {sampler._tid}
+    sampler.stop()
+    assert not threads() - before
+    seen_s = sum(seconds for _, seconds in adds.seen)
+    assert seen_s == pytest.approx(took_s, abs=0.3 * took_s + 0.05)
+    assert {kind for kind, _ in adds.seen} == {Kind.OTHER}
+    sampler.stop()
+
+
+def test_threads_of_the_scripts_are_as_many_as_without(sampler, adds):
+    adds.wait()
+    assert len(threading.enumerate()) == threading.active_count()
+    assert not [t for t in threading.enumerate() if "ampler" in repr(t)]
+
+
+def test_it_ends_before_a_fork_and_goes_on_after_it(sampler, adds):
+    adds.wait()
+    first = sampler._tid
+    sampler.pause()
+    assert first not in threads()
+    sampler.resume()
+    adds.wait()
+    second = sampler._tid
+    pid = os.fork()
+    if not pid:
+        os._exit(len(threads()) != 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert second not in threads()
+    adds.wait()
+    assert sampler._tid in threads() - {first, second}
+
+
+def test_python_warns_of_no_thread_at_a_fork(tmp_path):
+    """Python 3.12 does so; in one of its own, for it counts all threads of a process, torch's too."""
+    script = tmp_path / "forks.py"
+    script.write_text(
+        "import _thread, os\n"
+        "from stoker.stalls.kinds import Kinds\n"
+        "from stoker.stalls.sampler import Sampler\n"
+        "s = Sampler(Kinds('/t', frozenset(), bool, float), lambda *_: None)\n"
+        "s.thread = _thread.get_ident()\n"
+        "s.start()\n"
+        "for _ in range(50):\n"
+        "    pid = os.fork()\n"
+        "    if not pid:\n"
+        "        os._exit(len(os.listdir('/proc/self/task')) != 1)\n"
+        "    assert os.waitpid(pid, 0)[1] == 0\n"
+    )
+    command = [sys.executable, "-W", "error", str(script)]
+    assert subprocess.run(command, capture_output=True, text=True).stderr == ""
+
+
+def test_signals_are_the_scripts(sampler, adds):
+    adds.wait()
+    status = Path(f"/proc/self/task/{sampler._tid}/status").read_text()
+    blocked = int(
+        next(line for line in status.splitlines() if line.startswith("SigBlk")).split()[1], 16
+    )
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGALRM):
+        assert blocked >> (number - 1) & 1
+
+
+def test_a_thread_that_is_over_is_not_looked_at(adds):
+    before = threads()
+    sampler = sampler_of(adds, float, 0)  # no thread has that ident
+    end = time.monotonic() + 10
+    while threads() - before:
+        assert time.monotonic() < end
+    assert adds.seen == []
+    sampler.stop()
+
+
+def test_where_no_thread_can_be_had_nothing_is_looked_at(adds, monkeypatch):
+    def no_thread(*_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_thread, "start_new_thread", no_thread)
+    assert sampler_of(adds, float, _thread.get_ident()) is None
+
+
+def test_what_a_look_finds_is_let_go(sampler, adds):
+    """A frame holds what its function holds: a batch must not live until the next look."""
+    import gc
+    import weakref
+
+    class Thing:
+        pass
+
+    def holds():
+        thing = Thing()
+        adds.wait()
+        return weakref.ref(thing)
+
+    gc.disable()
+    try:
+        refs = [holds() for _ in range(5)]
+        adds.wait()
+        assert [ref() for ref in refs] == [None] * 5
+    finally:
+        gc.enable()
