@@ -20,7 +20,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 from tests.unit import test_layers as layers  # noqa: E402
 
 from stoker import config, errors  # noqa: E402  # this checkout's, installed or not
-from stoker.cli import probe, run, verify  # noqa: E402
+from stoker.cli import examine, run  # noqa: E402
 from stoker.reports import digest  # noqa: E402
 from stoker.scheduler import events, rules, state  # noqa: E402
 
@@ -51,11 +51,15 @@ def help_text() -> str:
 
 
 def verify_help() -> str:
-    return f"```text\n{verify.help_text()}```\n"
+    return f"```text\n{examine.subcommand('verify').help_text()}```\n"
+
+
+def doctor_help() -> str:
+    return f"```text\n{examine.subcommand('doctor').help_text()}```\n"
 
 
 def probe_help() -> str:
-    return f"```text\n{probe.USAGE}```\n"
+    return f"```text\n{examine.subcommand('probe').help_text()}```\n"
 
 
 def digest_encoding() -> str:
@@ -130,6 +134,7 @@ GENERATED: dict[str, tuple[Path, Callable[[], str]]] = {
     "help": (ROOT / "docs/configuration.md", help_text),
     "verify": (ROOT / "docs/configuration.md", verify_help),
     "probe": (ROOT / "docs/configuration.md", probe_help),
+    "doctor": (ROOT / "docs/configuration.md", doctor_help),
     "rooms": (ROOT / "docs/architecture.md", rooms),
     "arrows": (ROOT / "docs/architecture.md", arrows),
     "phases": (ROOT / "docs/architecture.md", phases),

@@ -13,8 +13,19 @@ ROOT = Path(stoker.__file__).parent
 MAX_FILES = 9  # of a room, beside its __init__
 ARROWS: dict[str, set[str]] = {
     "api": {"cli", "intercept", "reports"},
-    "cli": {"local", "remote/engines", "reports", "reports/summary", "runs", "stalls", "verify"},
+    "cli": {
+        "doctor",
+        "local",
+        "remote/engines",
+        "reports",
+        "reports/summary",
+        "runs",
+        "stalls",
+        "verify",
+    },
+    "doctor": {"reports", "reports/summary", "stalls", "verify"},
     "intercept": {
+        "doctor",
         "fast",
         "gradients",
         "loaders",
@@ -88,6 +99,7 @@ ARROWS: dict[str, set[str]] = {
 }
 ALCOVES = [
     "cli/checks",
+    "cli/examine",
     "cli/tell",
     "loaders/driver",
     "memory/cut",
@@ -129,12 +141,13 @@ PURE = {
       for room in ("scheduler", "scheduler/rules", "scheduler/tasks")
       for file in (ROOT / room).glob("[!_]*.py")),
     "scheduler.rules.__init__", "runs.buckets", "stalls.split", "stalls.kinds",
+    "doctor.facts", "doctor.plan", "doctor.functions", "doctor.predict", "doctor.advice", "doctor.screen",
     "memory.phases", "memory.cut.hoist", "memory.cut.source", "memory.cut.halves",
     "memory.cut.live", "memory.cut.rewrite", "memory.cut.stepped", "memory.cut.callee",
     "memory.store.rows", "images.recipe", "loaders.driver.demand", "loaders.in_process.ahead", "loaders.in_process.evidence",
     "gradients.codes", "gradients.gate.costs", "gradients.gate.outlook", "gradients.gate.table",
     "gradients.gate.trial", "wire.frame", "wire.sections", "wire.arena.extents", "config", "errors", "tables", "trusted", "reports.metrics",
-    "reports.summary.lines", "reports.summary.verdict", "remote.engines.hosts", "remote.net.control", "local.sizing",
+    "reports.summary.__init__", "reports.summary.lines", "reports.summary.verdict", "remote.engines.hosts", "remote.net.control", "local.sizing",
     "verify.record", "verify.compare", "verify.table",
 }  # fmt: skip
 FILES = {

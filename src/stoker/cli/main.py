@@ -6,6 +6,7 @@ from stoker import speak
 
 USAGE = """\
 usage: stoker run [flags] -- COMMAND ...
+       stoker doctor [flags] -- COMMAND ...
        stoker verify [flags] -- COMMAND ...
        stoker probe [flags] -- COMMAND ...
        stoker report [flags] [RUN [RUN]]
@@ -16,6 +17,7 @@ Make an unmodified PyTorch training script as fast as its accelerator allows.
 
 commands:
   run          run a command with stoker in it: stoker run -- python train.py
+  doctor       run it for some steps without stoker, and tell what bounds it and what would make it faster
   verify       run it plain and with stoker, and compare every batch: exit code 0 if they are equal
   probe        measure a data-parallel command's links, what its steps wait for, and what --gradients
                would bring
@@ -34,7 +36,8 @@ flags:
 
 OUR_BUG = 70
 WRONG_USE = 2
-STARTS = ("run", "verify", "probe")  # a command
+EXAMINES = ("doctor", "verify", "probe")  # a command, for a while
+STARTS = ("run", *EXAMINES)  # a command
 TELLS = ("runs", "report", "status", "config", "env", "completions")
 
 
@@ -69,10 +72,14 @@ def _subcommand(name: str, words: list[str]) -> int:
         from stoker.cli import tell
 
         return tell.main(name, words)
-    from importlib import import_module
+    if name in EXAMINES:
+        from stoker.cli import examine
 
-    code: int = import_module(f"stoker.cli.{name}").main(words)
-    return code
+        code: int = examine.subcommand(name).main(words)
+        return code
+    from stoker.cli import run
+
+    return run.main(words)
 
 
 def _wrong(words: list[str]) -> str:

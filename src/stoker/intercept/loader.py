@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from stoker import speak, stack
 from stoker.blame import in_words, is_installed, is_scripts
 from stoker.clock import now_s
+from stoker.doctor.plan import VARIABLE as EXAMINED
 from stoker.intercept import in_process, run
 from stoker.intercept.meter import Meter, Next, drawn_by
 from stoker.local.sizing import CACHE_FRAC_OF_FREE, available_nbytes, machine_nbytes
@@ -74,6 +75,10 @@ def _is_compared() -> bool:
 
 def _follow(iterator: Any, loader: "DataLoader[Any]") -> None:
     meter = getattr(iterator, "_stoker_meter", None)
+    if EXAMINED in os.environ and meter is not None:
+        from stoker.doctor import exam
+
+        exam.follow(loader, meter, run)
     if _is_compared() and meter is not None:
         try:
             meter.follow(loader, _looks(loader))

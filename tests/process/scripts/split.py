@@ -5,6 +5,7 @@ device's stand-in), other (the script itself), model (a module that sleeps), ran
 backward pass; under torchrun). END: SIGKILL ends the process at the end.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -57,6 +58,9 @@ if "ranks" in PARTS:
     dist.init_process_group("gloo")
     is_late = dist.get_rank() == 1
     model = torch.nn.parallel.DistributedDataParallel(model)
+if os.environ.get("TELL_FD"):
+    with contextlib.suppress(OSError):  # torchrun's ranks do not have it
+        os.write(int(os.environ["TELL_FD"]), b"in the loop\n")
 batches = iter(DataLoader(Slow(range(NUM_STEPS)), batch_size=1))
 for _ in range(NUM_STEPS):
     batch = timed("data", next, batches)

@@ -37,14 +37,13 @@ class Command(NamedTuple):
 
 
 def commands() -> dict[str, Command]:
-    from stoker.cli import probe, verify
-    from stoker.cli.main import STARTS, TELLS
+    from stoker.cli import examine
+    from stoker.cli.main import EXAMINES, STARTS, TELLS
     from stoker.cli.tell import report, runs, status
 
     return {
         "run": Command(config.SETTINGS, True),
-        "verify": Command(verify.FLAGS, True),
-        "probe": Command((probe.LIMIT,), True),
+        **{name: Command(examine.subcommand(name).FLAGS, True) for name in EXAMINES},
         "runs": Command(runs.FLAGS, False),
         "report": Command(report.FLAGS, False),
         "status": Command(status.FLAGS, False),

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from stoker import config, speak
 from stoker.cli import run
 from stoker.cli.checks import check_interpreter
+from stoker.cli.examine.watched import say, watched
 from stoker.cli.flags import listed, split
 from stoker.cli.settings import find
-from stoker.cli.watched import say, watched
 from stoker.config import Setting
 from stoker.errors import ConfigError
 from stoker.verify import table

@@ -9,10 +9,11 @@ import os
 from pathlib import Path
 
 from stoker import config
-from stoker.cli import run, verify
+from stoker.cli import run
 from stoker.cli.checks import check_gradients, check_interpreter
+from stoker.cli.examine import verify
+from stoker.cli.examine.watched import say, watched
 from stoker.cli.flags import split
-from stoker.cli.watched import say, watched
 from stoker.errors import ConfigError
 from stoker.verify.record import ENOUGH, PROBE, PROBED
 from stoker.verify.runner import Run
@@ -21,6 +22,7 @@ MEASURED = 0
 END_S = 1.0  # from the first rank that has seen enough to the end of all
 LIMIT_S = "300"
 LIMIT = next(flag for flag in verify.FLAGS if flag.name == "limit_s")
+FLAGS = (LIMIT,)
 USAGE = """\
 usage: stoker probe [--limit-s S] -- COMMAND ...
 
@@ -48,7 +50,7 @@ exit codes:
 def main(words: list[str]) -> int:
     """Run the probe and return the exit code: see USAGE, and watched.py."""
     try:
-        flags, command = split(words, (LIMIT,), "probe")
+        flags, command = split(words, FLAGS, "probe")
         if command is None:
             print(USAGE, end="")
             return MEASURED
@@ -97,3 +99,7 @@ def _probed(command: list[str], folder: Path, limit_s: float) -> int:
     )
     print(f"nothing to measure: {what}: {why}")
     return verify.NOTHING_COMPARED
+
+
+def help_text() -> str:
+    return USAGE

@@ -1,0 +1,148 @@
+"""`stoker doctor [flags] -- COMMAND ...`: examines a script as plain PyTorch runs it; tells what would make it faster.
+
+Promise: the command runs without stoker's doing until it is ended, and nothing of it is left, also after
+Ctrl-C.
+"""
+
+import json
+import os
+import shlex
+from pathlib import Path
+
+from stoker import config
+from stoker.cli import run
+from stoker.cli.checks import check_interpreter
+from stoker.cli.examine.watched import say, watched
+from stoker.cli.flags import listed, split
+from stoker.config import Setting
+from stoker.doctor.facts import Facts
+from stoker.doctor.plan import FOUND, Plan
+from stoker.doctor.screen import screen
+from stoker.errors import ConfigError
+from stoker.verify.runner import Run
+
+EXAMINED, COMMAND_FAILED, NOTHING_SEEN = 0, 4, 5
+END_S = 1.0  # from the end of the first rank to the end of all
+START_S = 600.0  # for the script to come to its first batch, beside the limit
+_KNOWN = {setting.name: setting for setting in config.SETTINGS}
+
+
+def _count(text: str) -> int:
+    if text.isdecimal() and int(text) >= 3:
+        return int(text)
+    raise ConfigError(f"got {text!r}; give a number >= 3")
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if 0 < seconds < float("inf"):
+        return seconds
+    raise ConfigError(f"got {text!r}; give seconds > 0")
+
+
+FLAGS = (
+    Setting(_count, "N", "look at so many steps; default: until their speed is steady, twenty seconds at most", "steps"),
+    Setting(_seconds, "S", "the whole examination takes about so long at most, from the first batch on; default: 60", "limit_s"),
+    Setting(_KNOWN["off"].parse, "", "print what was found as one JSON object in place of the text", "json"),
+    _KNOWN["price_trainer"],
+    _KNOWN["price_worker"],
+)  # fmt: skip
+EXIT_CODES = """\
+exit codes:
+  0  examined
+  2  wrong flags or interpreter
+  4  the command fails before
+  5  nothing to examine: no loader gave three batches
+  70 a bug of stoker's; 126, 127 the command cannot be started, as from a shell
+"""
+
+
+def main(words: list[str]) -> int:
+    """Run the examination and return the exit code: see EXIT_CODES, and watched.py."""
+    try:
+        flags, command = split(words, FLAGS, "doctor")
+        if command is None:
+            print(help_text(), end="")
+            return EXAMINED
+        wanted = {flag.name: _parsed(flag, flags) for flag in FLAGS}
+        if Path(command[0]).name == "stoker":
+            raise ConfigError(f"doctor runs the script itself; leave {' '.join(command[:2])!r} out")
+        shown = shlex.join(command)
+        command = run.completed(command)
+        check_interpreter(command)
+    except ConfigError as error:
+        say(str(error))
+        return run.WRONG_USE
+    return watched(lambda folder: _examined(command, shown, folder, wanted))
+
+
+def _parsed(flag: Setting, flags: dict[str, str]) -> object:
+    if flag.name not in flags:
+        return None
+    try:
+        parsed: object = flag.parse(flags[flag.name])
+    except ConfigError as error:
+        raise ConfigError(f"{flag.flag}: {error}") from None
+    return parsed
+
+
+def _examined(command: list[str], shown: str, folder: Path, wanted: dict[str, object]) -> int:
+    """Run the command until it has been examined, and print what was found."""
+    say(f"plain: {shown}")
+    limit_s = float(str(wanted["limit_s"] or 60))
+    plan = Plan(str(folder), int(str(wanted["steps"] or 0)), limit_s)
+    one = Run(folder, plan.to_env(), START_S + 2 * limit_s, END_S)
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("STOKER_")}
+    settings = config.Settings(
+        off=True, quiet=True, no_run_log=True, report_json=str(folder / "report.json")
+    )
+    environ |= {config.ARMED: "1", **settings.to_env()}
+    exit_code = one.run(command, environ, Path.cwd())
+    found = [
+        Facts.from_json(json.loads(file.read_text())) for file in folder.glob(f"{FOUND}*.json")
+    ]
+    if found:
+        facts = max(found, key=lambda each: each.plain.wall_s)
+        if wanted["json"]:
+            print(json.dumps(facts.to_json()))
+        else:
+            print(
+                screen(
+                    facts, shown, _price(wanted, "price_trainer"), _price(wanted, "price_worker")
+                ),
+                end="",
+            )
+        return EXAMINED
+    if exit_code:
+        print(f"the command ends with exit code {exit_code} before three batches")
+        print(one.stderr_end("plain"), end="")
+        return COMMAND_FAILED
+    why = "it ended before" if exit_code == 0 else "it took too long"
+    print(
+        f"nothing to examine: no loader of a Python that has stoker in it gave three batches: {why}"
+    )
+    return NOTHING_SEEN
+
+
+def _price(wanted: dict[str, object], name: str) -> float | None:
+    price = wanted[name]
+    return None if price is None else float(str(price))
+
+
+def help_text() -> str:
+    """Return the help, made from the flags' own declaration."""
+    lines = [
+        "usage: stoker doctor [flags] -- COMMAND ...",
+        "",
+        "Run a command for some steps as plain PyTorch, and tell what bounds it, what a sample costs by",
+        "function, which of its settings hurt, and what would make it faster, by how much. Nothing is trained",
+        "for long: the command is ended when all is known.",
+        "",
+        "  stoker doctor -- python train.py",
+        "",
+        *listed(FLAGS, {}),
+    ]
+    return "\n".join([*lines, "", EXIT_CODES])

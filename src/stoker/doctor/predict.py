@@ -1,0 +1,110 @@
+"""Predicts how fast a script will train with its batches made in other ways. Pure.
+
+A step takes as long as the slowest of three: the training process with a batch at hand, which was measured with batches
+that cost nothing; making the batch, which was measured while nothing was trained; and the work of both, where they
+share the cores.
+"""
+
+import math
+from typing import NamedTuple
+
+from stoker.doctor.facts import Facts, Kept, Trial
+
+# What is left of the sum of two things that go on at once on the same cores: caches, memory, the scheduler.
+LOSS = 0.95
+# Two parts of a step that take about as long (the longer one CLOSE times at most) hinder each other by up to this.
+CLOSE, HINDER = 1.25, 0.2
+AWAY_LOSS = 0.8  # of the speed with free data, with batches that come from other machines
+SPARE = 1.1  # so many more workers there than are enough
+
+
+class Prediction(NamedTuple):
+    """Says what something would bring. low, high: samples a second; needs: what else is to be known of it; num_away:
+    CPUs of other machines."""
+
+    name: str
+    flags: str
+    low: float
+    high: float
+    needs: str = ""
+    num_away: int = 0
+
+    @property
+    def rate(self) -> float:
+        """The middle of the range."""
+        return math.sqrt(self.low * self.high)
+
+
+def predictions(facts: Facts) -> list[Prediction]:
+    """Return what was tried and what can be computed of it, the fastest first."""
+    if facts.free is None or not facts.free.num:
+        return []
+    works = [trial for trial in facts.trials if not trial.why and trial.rate]
+    found = [_of(facts, trial, trial.rate, trial.name) for trial in works]
+    if works and facts.kept is not None and facts.kept.serves:
+        best = max(works, key=lambda trial: trial.rate)
+        name = "the same, remembered epochs" if len(works) == 1 else f"{best.name}, remembered"
+        rate = _kept_rate(facts, facts.kept, best)
+        found.append(_of(facts, best, rate, name, _memory(facts, facts.kept)))
+    away = _away(facts)
+    return sorted([*found, *([] if away is None else [away])], key=lambda each: -each.rate)
+
+
+def step_s(facts: Facts, data_rate: float, cores: float) -> tuple[float, float]:
+    """Return how long a step takes at best, and at worst, with batches that are made at this rate while nothing is
+    trained. cores: of this machine, that make them."""
+    free = facts.free
+    assert free is not None and free.num
+    size = free.num_samples / free.num
+    busy_s, cpu_s, batch_s = free.wall_s / free.num, free.cpu_s / free.num, size / data_rate
+    both_s = (cores * batch_s + cpu_s) / facts.setup.cores
+    _, second_s, best_s = sorted((busy_s, batch_s, both_s))
+    hindered = 1.0 + HINDER if best_s < CLOSE * second_s else 1.0
+    return best_s, best_s * hindered / LOSS
+
+
+def enough(sample_s: float, rate: float) -> int:
+    """Return how many processes make so many samples a second, with some to spare."""
+    return max(1, -int(-SPARE * sample_s * rate // 1))
+
+
+def _of(facts: Facts, trial: Trial, rate: float, name: str, needs: str = "") -> Prediction:
+    assert facts.free is not None
+    cores = min(trial.num_workers or facts.setup.cores, facts.setup.cores)
+    best_s, worst_s = step_s(facts, rate, cores)
+    size = facts.free.num_samples / facts.free.num
+    return Prediction(name, trial.flags, size / worst_s, size / best_s, needs)
+
+
+def _kept_rate(facts: Facts, kept: Kept, trial: Trial) -> float:
+    """Return the rate at which batches come where a part of the samples has room in the memory."""
+    share = min(1.0, kept.budget_nbytes / max(1.0, facts.setup.num_samples * kept.nbytes))
+    return 1.0 / (share / facts.kept_rate + (1.0 - share) / trial.rate)
+
+
+def _memory(facts: Facts, kept: Kept) -> str:
+    nbytes = facts.setup.num_samples * kept.nbytes
+    wants = f"{readable(nbytes)} memory"
+    if nbytes <= kept.budget_nbytes:
+        return wants
+    return f"{wants}: {readable(kept.budget_nbytes)} unless --cache-memory"
+
+
+def _away(facts: Facts) -> Prediction | None:
+    """Return what CPUs of other machines would bring: as many as are enough."""
+    free, costs = facts.free, facts.costs
+    if free is None or costs is None or costs.why or not costs.sample_s:
+        return None
+    num = enough(costs.sample_s, free.rate)
+    needs = f"{free.rate * costs.nbytes * 8 / 1e9:.2g} Gbit/s"
+    return Prediction(
+        f"{num} CPU{'s' * (num > 1)} of other machines", f"--cluster ADDRESS --workers {num}",
+        AWAY_LOSS * free.rate, free.rate, needs, num,
+    )  # fmt: skip
+
+
+def readable(nbytes: float) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if nbytes >= size:
+            return f"{nbytes / size:.3g} {unit}"
+    return f"{nbytes:.0f} bytes"

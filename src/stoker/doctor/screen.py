@@ -1,0 +1,139 @@
+"""Shows what an examination has found on one screen. Pure: facts in, text out."""
+
+import textwrap
+
+from stoker.doctor.advice import bound_of, hurting
+from stoker.doctor.facts import Costs, Facts
+from stoker.doctor.predict import Prediction, predictions, readable
+from stoker.stalls.split import WORDS, Split
+from stoker.tables import aligned, counted
+
+MAX_FUNCTIONS = 7
+GAIN = 1.05  # less is not worth a line
+MAX_NAME = 52
+WIDTH = 80
+
+
+def screen(
+    facts: Facts,
+    command: str,
+    price_trainer: float | None = None,
+    price_worker: float | None = None,
+) -> str:
+    """Return the text. prices: of this machine, and of a CPU of other machines, for an hour."""
+    bound, share = bound_of(facts.plain.split)
+    plain, free = facts.plain, facts.free
+    steps = f"{counted(plain.num, 'step')} of {facts.setup.batch_size}"
+    lines = [
+        f"{facts.setup.place} as plain PyTorch: {_rate(plain.rate)} samples/s in {steps}",
+        f"the limit is {bound}: {share:.0%} of a step of {_ms(plain.wall_s / max(1, plain.num))}",
+        f"  {_words(plain.split)}",
+    ]
+    if free is not None and plain.rate:
+        gain = free.rate / plain.rate
+        lines.append(f"if data cost nothing: {_rate(free.rate)} samples/s, {gain:.2f}x")
+    parts = [
+        "".join(f"{line}\n" for line in lines),
+        _costs(facts.costs),
+        _hurting(facts),
+        _found(facts),
+        _to_try(facts, command, price_trainer, price_worker),
+        f"not all was seen: {facts.why}\n" if facts.why else "",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _words(split: Split) -> str:
+    total_s = sum(split) or 1.0
+    parts = sorted(split._asdict().items(), key=lambda part: -part[1])
+    return ", ".join(
+        f"{WORDS[name]} {s / total_s:.0%}" for name, s in parts if s >= 0.005 * total_s
+    )
+
+
+def _costs(costs: Costs | None) -> str:
+    if costs is None:
+        return ""
+    if costs.why:
+        return f"what a sample costs is not known: {costs.why}\n"
+    size = readable(costs.nbytes)
+    head = f"a sample costs one core {_ms(costs.sample_s)} and is {size} in its batch:\n"
+    shown, rest = costs.functions[:MAX_FUNCTIONS], costs.functions[MAX_FUNCTIONS:]
+    rest_s = sum(seconds for _, seconds in rest)
+    if rest_s > 0.01 * costs.sample_s:
+        shown = [*shown, (f"{len(rest)} others", rest_s)]
+    rows = [[_short(name), _ms(s), f"{s / costs.sample_s:.0%}"] for name, s in shown]
+    return head + (aligned(rows, right=(1, 2), indent=2) if rows else "")
+
+
+def _hurting(facts: Facts) -> str:
+    found = hurting(facts)
+    return f"settings that hurt:\n{_listed(found)}" if found else ""
+
+
+def _listed(lines: list[str]) -> str:
+    """Return them below each other, each begun by two spaces, and gone on with four."""
+    filled = (
+        textwrap.fill(line, WIDTH, initial_indent="  ", subsequent_indent="    ") for line in lines
+    )
+    return "".join(f"{each}\n" for each in filled)
+
+
+def _found(facts: Facts) -> str:
+    """Return what stoker does of itself, and what it leaves alone, and why."""
+    lines = [f"left to torch by {trial.name}: {trial.why}" for trial in facts.trials if trial.why]
+    for way in next((trial.fast for trial in reversed(facts.trials) if trial.fast), ()):
+        done = f"{way.num_made - way.num_refused:,} of {way.num_made:,} made faster"
+        lines.append(f"{way.place}: {f'left alone, {way.why}' if way.why else done}")
+    if facts.kept is not None:
+        kept, place = facts.kept, facts.kept.place.rpartition("/")[2]
+        what = f"remembered, {kept.depth}" if kept.serves else f"not remembered: {kept.why}"
+        lines.append(f"{place}: {what}")
+    return f"what stoker does of itself:\n{_listed(lines)}" if lines else ""
+
+
+def _to_try(
+    facts: Facts, command: str, price_trainer: float | None, price_worker: float | None
+) -> str:
+    plain = facts.plain
+    if facts.free is None:
+        return ""
+    worth = [each for each in predictions(facts) if each.rate >= GAIN * plain.rate]
+    if not worth:
+        bound, _ = bound_of(plain.split)
+        return f"nothing that stoker does makes this faster: {bound} is the limit\n"
+    has_epoch = facts.setup.num_samples > 0
+    rows = [["what to try", "samples/s", "", *(["epoch"] if has_epoch else []), "needs"]]
+    for each in (Prediction("as it is", "", plain.rate, plain.rate), *worth):
+        is_close = each.high <= 1.1 * each.low
+        rate = _rate(each.rate) if is_close else f"{_rate(each.low)}..{_rate(each.high)}"
+        seconds = facts.setup.num_samples / each.rate
+        epoch = [f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:.1f} s"] if has_epoch else []
+        price = _price(each, seconds / 3600, price_trainer, price_worker) if has_epoch else ""
+        needs = ", ".join(word for word in (price, each.needs) if word)
+        rows.append([each.name, rate, f"{each.rate / plain.rate:.1f}x", *epoch, needs])
+    table = aligned(rows, right=(1, 2, 3) if has_epoch else (1, 2), indent=2)
+    first = next((each for each in worth if not each.num_away), worth[0])
+    flags = f"{first.flags} " if first.flags else ""
+    return f"{table}begin with: stoker run {flags}-- {command}\n"
+
+
+def _price(
+    each: Prediction, hours: float, price_trainer: float | None, price_worker: float | None
+) -> str:
+    """Return what an epoch costs, if the prices are known."""
+    if price_trainer is None or (each.num_away and price_worker is None):
+        return ""
+    return f"{hours * (price_trainer + each.num_away * (price_worker or 0.0)):.2g} an epoch"
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 3]}..."

@@ -1,0 +1,81 @@
+"""One screen: what bounds, what it costs, what hurts, what to try; whatever is not known is left out or said."""
+
+from dataclasses import replace
+
+from stoker.doctor.facts import Costs, Kept
+from stoker.doctor.screen import screen
+from tests.unit.doctor.examined import FACTS, steps, with_setup
+
+
+def test_a_screen_is_read_from_above():
+    assert (
+        screen(FACTS, "python train.py", 1.2, 0.05)
+        == """\
+train.py:9 as plain PyTorch: 100 samples/s in 100 steps of 10
+the limit is data: 60% of a step of 100 ms
+  waiting for data 60%, the model 40%
+if data cost nothing: 250 samples/s, 2.50x
+
+a sample costs one core 20 ms and is 600 KB in its batch:
+  decode (data.py:4)  15 ms  75%
+  collate              1 ms   5%
+
+what stoker does of itself:
+  images: 96 of 100 made faster
+  data.py:12 Photos: remembered, whole samples
+
+  what to try                           samples/s        epoch  needs
+  as it is                                    100  1.0x   10 s  0.0033 an epoch
+  stoker run --chains auto, remembered        244  2.4x  4.1 s  0.0014 an epoch, 1 GB memory
+  6 CPUs of other machines               200..250  2.2x  4.5 s  0.0019 an epoch, 1.2 Gbit/s
+  stoker run --chains auto               132..167  1.5x  6.7 s  0.0022 an epoch
+  stoker run                                  117  1.2x  8.5 s  0.0028 an epoch
+begin with: stoker run --chains auto -- python train.py
+"""
+    )
+
+
+def test_it_fits_a_terminal():
+    functions = [(f"{'a_long_name_' * 6}{k} (somewhere.py:{k})", 0.001) for k in range(20)]
+    facts = replace(
+        with_setup(num_workers=9, prefetch_factor=1), costs=Costs(0.02, 0.001, 10, functions)
+    )
+    lines = screen(facts, "python train.py").splitlines()
+    assert len(lines) <= 34
+    assert max(map(len, lines)) <= 80
+    assert "13 others" in "\n".join(lines)
+
+
+def test_where_nothing_would_gain_it_says_so():
+    slow = [replace(trial, rate=50.0) for trial in FACTS.trials]
+    busy = steps(wait_s=0.1)
+    facts = replace(FACTS, plain=busy, free=steps(wait_s=0.0), trials=slow, kept=None)
+    text = screen(facts, "python train.py")
+    assert "nothing that stoker does makes this faster: the model is the limit" in text
+    assert "begin with" not in text
+
+
+def test_what_is_left_alone_has_its_reason():
+    trials = [replace(trial, why="the dataset is iterable") for trial in FACTS.trials]
+    kept = Kept("/work/data.py:12 D", "off", "", "calls time.time", 0.0, 0)
+    text = screen(replace(FACTS, trials=trials, kept=kept), "python train.py")
+    assert "left to torch by stoker run: the dataset is iterable" in text
+    assert "data.py:12 D: not remembered: calls time.time" in text
+    assert "begin with: stoker run --cluster ADDRESS --workers 6 -- python train.py" in text
+
+
+def test_an_examination_that_ended_early_says_what_it_saw():
+    facts = replace(
+        FACTS, free=None, costs=None, trials=[], kept=None, why="the script ended after 7 steps"
+    )
+    text = screen(facts, "python train.py")
+    assert text.splitlines()[1] == "the limit is data: 60% of a step of 100 ms"
+    assert text.endswith("not all was seen: the script ended after 7 steps\n")
+    assert "what to try" not in text
+    failed = screen(replace(FACTS, costs=Costs(why="KeyError: 3")), "python train.py")
+    assert "what a sample costs is not known: KeyError: 3" in failed
+
+
+def test_a_dataset_without_a_length_has_no_epoch():
+    text = screen(with_setup(num_samples=0, is_iterable=True), "python train.py", 1.0, 1.0)
+    assert "epoch" not in text
