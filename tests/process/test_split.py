@@ -59,7 +59,7 @@ SCRIPTS = {
 @pytest.mark.parametrize("parts", SCRIPTS.values(), ids=SCRIPTS)
 @pytest.mark.few(2)
 def test_a_split_is_what_the_script_knows_it_to_be(tmp_path, parts, flags):
-    result = ran(tmp_path, parts, 30, *flags)
+    result = ran(tmp_path, parts, 60, *flags)
     assert result.returncode == 0, result.stderr
     check(told(result.report), known(result))
 
@@ -74,7 +74,7 @@ def test_waiting_for_other_ranks_is_known(tmp_path, flags):
 
 
 def test_of_a_killed_run_it_is_known_too(tmp_path):
-    result = ran(tmp_path, "model=0.06,other=0.06", 20, end=["SIGKILL"])
+    result = ran(tmp_path, "model=0.06,other=0.06", 60, end=["SIGKILL"])
     assert result.report["ended"] == "SIGKILL"
     check(told(result.report), known(result))
 
@@ -83,3 +83,10 @@ def test_who_wants_nobody_to_look_is_not_looked_at(tmp_path):
     result = ran(tmp_path, "data=0.01,model=0.05", 10, "--no-stalls")
     assert result.report["loaders"][0]["seen"] == Seen()._asdict()
     assert told(result.report)["unseen_s"] == pytest.approx(1 - known(result)["data_s"], abs=POINTS)
+
+
+def test_what_comes_after_the_loop_is_not_the_loops(tmp_path):
+    result = ran(tmp_path, "model=0.05,after=3", 40)
+    split = told(result.report)
+    assert split["compute_s"] > 0.8
+    assert split["other_s"] < 0.1

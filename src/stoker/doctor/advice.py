@@ -41,9 +41,11 @@ def hurting(facts: Facts) -> list[str]:
     found = []
     if num == 0 and waits >= LIMIT_FRAC and not setup.is_iterable:
         found.append("num_workers=0: samples are made in the training loop itself")
-    if num > cores:
+    is_busy = facts.costs is None or facts.costs.cpu_s > 0.5 * facts.costs.sample_s
+    spins = plain.cpu_s > 1.2 * wall_s  # its threads do take cores
+    if num > cores and is_busy:
         found.append(f"num_workers={num} on {_cores(cores)}: they take turns")
-    elif num and setup.num_threads > 1 and setup.num_threads + num > cores:
+    elif num and spins and setup.num_threads > 1 and setup.num_threads + num > cores:
         threads = f"{setup.num_threads} threads of torch's and {num} workers on {_cores(cores)}"
         found.append(f"{threads}: try OMP_NUM_THREADS={max(1, cores - num)}")
     if setup.image_threads > 1 and num * setup.image_threads > cores:

@@ -25,11 +25,11 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Says what samples cost one process, for one sample. collate_s: of sample_s; functions: their names and seconds,
-    the dearest first; why: they are not known, else empty."""
+    """Says what samples cost one process, for one sample. cpu_s: of sample_s; functions: their names and seconds, the
+    dearest first; why: they are not known, else empty."""
 
     sample_s: float = 0.0
-    collate_s: float = 0.0
+    cpu_s: float = 0.0
     nbytes: int = 0
     functions: list[tuple[str, float]] = field(default_factory=list)
     why: str = ""
@@ -67,16 +67,16 @@ class Way:
 class Trial:
     """Says how fast stoker makes batches of the script's loader, while nothing is trained.
 
-    flags: of stoker run; num_workers: that it took, 0 for processes beside a loader without workers; first_s: until
-    the first batch; why: it is left to torch, or could not be tried, else empty; fast: what was made in faster ways.
+    flags: of stoker run; num_workers: that it took, 0 for processes beside a loader without workers; why: it is left
+    to torch, or (not is_left) could not be tried, else empty; fast: what was made in faster ways.
     """
 
     name: str
     flags: str
     num_workers: int = 0
     rate: float = 0.0
-    first_s: float = 0.0
     why: str = ""
+    is_left: bool = True
     fast: list[Way] = field(default_factory=list)
 
 

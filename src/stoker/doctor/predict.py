@@ -43,21 +43,19 @@ def predictions(facts: Facts) -> list[Prediction]:
     found = [_of(facts, trial, trial.rate, trial.name) for trial in works]
     if works and facts.kept is not None and facts.kept.serves:
         best = max(works, key=lambda trial: trial.rate)
-        name = "the same, remembered epochs" if len(works) == 1 else f"{best.name}, remembered"
         rate = _kept_rate(facts, facts.kept, best)
-        found.append(_of(facts, best, rate, name, _memory(facts, facts.kept)))
-    away = _away(facts)
+        found.append(_of(facts, best, rate, f"{best.name}, remembered", _memory(facts, facts.kept)))
+    away = _away(facts) if works else None  # what is left to torch is so with --cluster, too
     return sorted([*found, *([] if away is None else [away])], key=lambda each: -each.rate)
 
 
-def step_s(facts: Facts, data_rate: float, cores: float) -> tuple[float, float]:
+def step_s(facts: Facts, data_rate: float, work_s: float) -> tuple[float, float]:
     """Return how long a step takes at best, and at worst, with batches that are made at this rate while nothing is
-    trained. cores: of this machine, that make them."""
+    trained. work_s: CPU time that making one takes of this machine."""
     free = facts.free
     assert free is not None and free.num
-    size = free.num_samples / free.num
-    busy_s, cpu_s, batch_s = free.wall_s / free.num, free.cpu_s / free.num, size / data_rate
-    both_s = (cores * batch_s + cpu_s) / facts.setup.cores
+    busy_s, cpu_s = free.wall_s / free.num, free.cpu_s / free.num
+    batch_s, both_s = free.num_samples / free.num / data_rate, (work_s + cpu_s) / facts.setup.cores
     _, second_s, best_s = sorted((busy_s, batch_s, both_s))
     hindered = 1.0 + HINDER if best_s < CLOSE * second_s else 1.0
     return best_s, best_s * hindered / LOSS
@@ -70,9 +68,12 @@ def enough(sample_s: float, rate: float) -> int:
 
 def _of(facts: Facts, trial: Trial, rate: float, name: str, needs: str = "") -> Prediction:
     assert facts.free is not None
-    cores = min(trial.num_workers or facts.setup.cores, facts.setup.cores)
-    best_s, worst_s = step_s(facts, rate, cores)
     size = facts.free.num_samples / facts.free.num
+    if trial.num_workers:
+        work_s = min(trial.num_workers, facts.setup.cores) * size / rate
+    else:  # the loop's own time is in the rate
+        work_s = size * facts.costs.cpu_s if facts.costs else 0.0
+    best_s, worst_s = step_s(facts, rate, work_s)
     return Prediction(name, trial.flags, size / worst_s, size / best_s, needs)
 
 

@@ -81,7 +81,11 @@ def _listed(lines: list[str]) -> str:
 
 def _found(facts: Facts) -> str:
     """Return what stoker does of itself, and what it leaves alone, and why."""
-    lines = [f"left to torch by {trial.name}: {trial.why}" for trial in facts.trials if trial.why]
+    lines = [
+        f"{'left to torch by' if trial.is_left else 'could not be tried:'} {trial.name}: {trial.why}"
+        for trial in facts.trials
+        if trial.why
+    ]
     for way in next((trial.fast for trial in reversed(facts.trials) if trial.fast), ()):
         done = f"{way.num_made - way.num_refused:,} of {way.num_made:,} made faster"
         lines.append(f"{way.place}: {f'left alone, {way.why}' if way.why else done}")

@@ -8,45 +8,55 @@ import itertools
 import json
 import os
 import pickle
+import random
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stoker.blame import is_installed
-from stoker.clock import Deadline, now_s
+from stoker.clock import Deadline, now_s, thread_cpu_s
 from stoker.config import Settings
 from stoker.doctor import exam
 from stoker.doctor.facts import Costs, Kept, Setup, Trial, Way
 from stoker.doctor.functions import costs_by_function
 from stoker.poll_loop import wait_ready
-from stoker.reports.samples import num_samples
 
 MAX_SAMPLES = 256  # that are made one by one
 RATE_S = 4.0  # of batches that come as fast as they can
 MIN_REMEMBERED, MAX_REMEMBERED = 48, 2048  # samples of a small dataset, whose epochs go by quickly
 NUM_EPOCHS = 8
-MAX_EPOCHS = 50  # of a loader with few batches
+MAX_EPOCHS = 1000  # of a loader with few batches
+MAX_BUSY_S = 1.0  # of a step, in a trial
 REMEMBER_S = 1.5  # an epoch of it may take
 MORE_S = 10.0  # from the moment that a child should be done to its end
 
 
-def costs(loader: Any, limit_s: float) -> Costs:
+class Loop(NamedTuple):
+    """Says what the script's loop does with a batch: for how long, and whether it draws random numbers."""
+
+    busy_s: float
+    draws: bool
+
+
+def costs(loader: Any, setup: Setup, limit_s: float) -> Costs:
     """Return what samples of a loader cost one process."""
-    told = in_child(lambda: _costs(loader, limit_s / 2), limit_s + MORE_S)
+    told = in_child(lambda: _costs(loader, setup, limit_s / 2), limit_s + MORE_S)
     if isinstance(told, str):
         return Costs(why=told)
     return Costs(**told | {"functions": [(name, seconds) for name, seconds in told["functions"]]})
 
 
-def trials(loader: Any, setup: Setup, run: exam.Run) -> list[Trial]:
+def trials(loader: Any, setup: Setup, loop: Loop, run: exam.Run) -> list[Trial]:
     """Return how fast stoker makes batches of the loader, in each way that may be of use."""
-    tried = [_tried(loader, "stoker run", "", run)]
+    tried = [_tried(loader, setup, loop, "stoker run", "", run)]
     if setup.num_workers < setup.cores and not setup.is_iterable:
-        tried.append(_tried(loader, "stoker run --chains auto", "--chains auto", run))
+        flags = "--chains auto"
+        tried.append(_tried(loader, setup, loop, f"stoker run {flags}", flags, run))
     return tried
 
 
@@ -56,21 +66,22 @@ def kept(
     """Return what becomes of the memory of work for some of the loader's samples, and the rate of batches then.
     None if that cannot be tried."""
     works = [each for each in tried if not each.why]
-    if not works or setup.is_iterable or not sample_s:
+    if not works or setup.is_iterable or not sample_s or not setup.num_samples:
         return None, 0.0
     best = max(works, key=lambda each: each.rate)
     num = int(REMEMBER_S * setup.cores / sample_s)
     num = min(setup.num_samples, max(MIN_REMEMBERED, min(num, MAX_REMEMBERED)))
-    told = in_child(lambda: _remembered(loader, _settings(best.flags), run, num), limit_s)
+    told = in_child(lambda: _remembered(loader, setup, _settings(best.flags), run, num), limit_s)
     if isinstance(told, str):
         return Kept("samples", "off", "", told, 0.0, 0), 0.0
     return Kept(**told["kept"]), told["rate"]
 
 
-def _tried(loader: Any, name: str, flags: str, run: exam.Run) -> Trial:
-    told = in_child(lambda: _data_rate(loader, _settings(flags), run), 3 * RATE_S + MORE_S)
+def _tried(loader: Any, setup: Setup, loop: Loop, name: str, flags: str, run: exam.Run) -> Trial:
+    settings = _settings(flags)
+    told = in_child(lambda: _data_rate(loader, setup, loop, settings, run), 4 * RATE_S + MORE_S)
     if isinstance(told, str):
-        return Trial(name, flags, why=told)
+        return Trial(name, flags, why=told, is_left=False)
     return Trial(name, flags, **told | {"fast": [Way(**way) for way in told.get("fast", ())]})
 
 
@@ -95,9 +106,13 @@ def image_threads() -> int:
 
 # ---- children
 
+_num_children = 0
+
 
 def in_child(work: Callable[[], dict[str, Any]], limit_s: float) -> Any:
     """Return what `work` returns in a forked child, or in words why it does not."""
+    global _num_children
+    _num_children += 1
     read_fd, write_fd = os.pipe()
     pid = os.fork()
     if not pid:
@@ -130,6 +145,11 @@ def _be_child(work: Callable[[], dict[str, Any]], write_fd: int) -> None:
         import torch
 
         torch.set_num_threads(1)  # those of OpenMP are not here
+        seed = (
+            _num_children  # each draws other samples, which no earlier one has read from the disk
+        )
+        random.seed(seed)
+        torch.default_generator.manual_seed(seed)
         try:
             told: Any = work()
         except BaseException as error:  # whatever the script's own code raises
@@ -140,41 +160,35 @@ def _be_child(work: Callable[[], dict[str, Any]], write_fd: int) -> None:
         os._exit(0)
 
 
-def _costs(loader: Any, limit_s: float) -> dict[str, Any]:
+def _costs(loader: Any, setup: Setup, limit_s: float) -> dict[str, Any]:
     """Make samples one by one, then under a profiler."""
     _show_as_worker(loader)
-    batches = _index_lists(loader)
-    size = max(1, getattr(loader, "batch_size", None) or 1)
-    make = _maker(loader)
-    make([next(batches)])  # what is made only once
-    began_s = now_s()
-    samples: list[Any] = []
-    while len(samples) < MAX_SAMPLES and (not samples or now_s() - began_s < limit_s / 2):
-        samples += make([next(batches)])
-    made_s = (now_s() - began_s) / len(samples)
-    collate = loader.collate_fn if loader._auto_collation else None
-    collate_s, nbytes = 0.0, 0.0
-    if collate is not None:
-        some = samples[:size]
-        collate(list(some))
+    indices, make, size = _indices(loader), _maker(loader), setup.batch_size
+    make([next(indices)])  # what is made only once
+    began_s, cpu_began_s = now_s(), thread_cpu_s()
+    some: list[Any] = []  # for a batch
+    num = 0
+    while num < MAX_SAMPLES and (not num or now_s() - began_s < limit_s / 2):
+        made = make([next(indices)])
+        num += len(made)
+        some += made[: size - len(some)]
+    made_s, cpu_s = (now_s() - began_s) / num, (thread_cpu_s() - cpu_began_s) / num
+    collate_s = 0.0
+    batch = some
+    if loader._auto_collation:
+        loader.collate_fn(list(some))
         began_s = now_s()
-        batch = collate(list(some))
+        batch = loader.collate_fn(list(some))
         collate_s = (now_s() - began_s) / len(some)
-        nbytes = _nbytes(batch) / len(some)
-    else:
-        nbytes = sum(map(_nbytes, samples)) / len(samples)
-    sample_s = made_s + collate_s
-    profiled_s, found = _profiled(make, batches, len(samples), limit_s / 2)
+    profiled_s, found = _profiled(make, indices, num, limit_s / 2)
     functions = {name: made_s * seconds / profiled_s for name, seconds in found.items()}
     if collate_s:
         functions["collate"] = collate_s
-    ranked = sorted(functions.items(), key=lambda each: -each[1])
     return {
-        "sample_s": sample_s,
-        "collate_s": collate_s,
-        "nbytes": int(nbytes),
-        "functions": ranked,
-        "why": "",
+        "sample_s": made_s + collate_s,
+        "cpu_s": cpu_s + collate_s,
+        "nbytes": int(_nbytes(batch) / len(some)),
+        "functions": sorted(functions.items(), key=lambda each: -each[1]),
     }
 
 
@@ -208,23 +222,37 @@ def _make_one(make: Callable[[Any], Any], index: Any) -> Any:
 def _maker(loader: Any) -> Callable[[Any], list[Any]]:
     """Return what makes samples of a list of indices; of an iterable the next ones, whatever is asked for."""
     dataset = loader.dataset
-    if not hasattr(type(dataset), "__getitem__"):
-        iterator = iter(dataset)
-        return lambda indices: [next(iterator) for _ in indices]
-    if hasattr(dataset, "__getitems__") and dataset.__getitems__:
+    if _is_iterable(loader):
+        again = itertools.chain.from_iterable(iter(dataset) for _ in itertools.count())
+        return lambda indices: [next(again) for _ in indices]
+    if getattr(dataset, "__getitems__", None):
         return lambda indices: list(dataset.__getitems__(indices))
     return lambda indices: [dataset[index] for index in indices]
 
 
-def _index_lists(loader: Any) -> Iterator[Any]:
+def _indices(loader: Any) -> Iterator[Any]:
     """Return indices one by one, as the loader's sampler draws them, again and again."""
-    if not hasattr(type(loader.dataset), "__getitem__"):
+    if _is_iterable(loader):
         return itertools.repeat(None)
-    sampler = loader._index_sampler
-    drawn = (index for _ in itertools.count() for index in sampler)
-    if loader._auto_collation:
-        return (index for indices in drawn for index in indices)
-    return drawn
+    drawn = Endless(loader._index_sampler)
+    return itertools.chain.from_iterable(drawn) if loader._auto_collation else iter(drawn)
+
+
+def _is_iterable(loader: Any) -> bool:
+    from torch.utils.data import _DatasetKind
+
+    return bool(loader._dataset_kind == _DatasetKind.Iterable)
+
+
+class Endless:
+    """Goes through a sampler again and again."""
+
+    def __init__(self, sampler: Any) -> None:
+        self._sampler = sampler
+
+    def __iter__(self) -> Iterator[Any]:
+        for _ in range(MAX_EPOCHS):
+            yield from self._sampler
 
 
 def _show_as_worker(loader: Any) -> None:
@@ -270,48 +298,78 @@ def _pickled_nbytes(dataset: Any) -> int:
     return file.nbytes
 
 
-def _data_rate(loader: Any, settings: Settings, run: exam.Run) -> dict[str, Any]:
-    """Iterate the loader under stoker as fast as it goes."""
+def _data_rate(
+    loader: Any, setup: Setup, loop: Loop, settings: Settings, run: exam.Run
+) -> dict[str, Any]:
+    """Iterate the loader under stoker as fast as it goes; one without workers, of which the loop is a part, as fast as the
+    script's loop."""
     run.begin(settings)
-    kept = loader.__dict__.get("_iterator")  # it would end the script's workers
-    loader._iterator = None
-    size = getattr(loader, "batch_size", None) or 1
+    _make_own(loader)
+    num_ahead = 0  # batches that come while the first one is waited for
+    if setup.num_workers or settings.chains != "script":
+        num_ahead = max(setup.num_workers, run.cores()) * max(2, setup.prefetch_factor)
+        if not setup.is_iterable:  # epochs of few batches would begin again and again
+            name = "batch_sampler" if loader._auto_collation else "sampler"
+            loader.__dict__[name] = Endless(loader._index_sampler)
+    busy_s = 0.0 if num_ahead else min(loop.busy_s, MAX_BUSY_S)
     enough = 2 * max(loader.num_workers, run.cores()) + 1
-    began_s, first_s, took_s = now_s(), 0.0, 0.0
-    num = num_batches = 0
+    took_s, num, num_batches = 0.0, 0, 0
     for _ in range(MAX_EPOCHS):
-        iterator = iter(loader)
-        next(iterator)
         last_s = now_s()
-        first_s = first_s or last_s - began_s
-        for batch in iterator:
+        for k, batch in enumerate(iter(loader)):
             before_s, last_s = last_s, now_s()
-            took_s += last_s - before_s
-            num += num_samples(batch, size)
-            num_batches += 1
+            if k > num_ahead:
+                took_s += last_s - before_s
+                num += exam.count(loader, batch)
+                num_batches += 1
             if took_s > (RATE_S if num_batches >= enough else 3 * RATE_S):
                 break
+            if busy_s:
+                _train(busy_s, loop.draws)
         else:
             continue
         break
-    record = run.recorder()._loaders[-1]
-    del kept
+    record = run.recorder().newest
     if not record.offloaded:
         return {"why": record.reasons[0]}
+    if not num_batches:
+        raise RuntimeError("its epochs are too short")
     places = run.recorder().fast() or ()
     fast = [asdict(Way(each.place, each.num_made, each.num_refused, each.why)) for each in places]
-    return {"num_workers": record.chains, "rate": num / took_s, "first_s": first_s, "fast": fast}
+    return {"num_workers": record.chains, "rate": num / took_s, "fast": fast}
 
 
-def _remembered(loader: Any, settings: Settings, run: exam.Run, num: int) -> dict[str, Any]:
+def _make_own(loader: Any) -> None:
+    """Make the loader this child's: without the workers of the script, and without its device."""
+    _kept.append(loader.__dict__.get("_iterator"))  # it would end the script's workers
+    loader._iterator = None
+    loader.__dict__["pin_memory"] = False  # CUDA cannot be used in a forked child
+
+
+_kept: list[Any] = []
+_never = threading.Event()
+
+
+def _train(busy_s: float, draws: bool) -> None:
+    """Do as the script's loop does with a batch."""
+    import torch
+
+    if draws:
+        torch.rand(())
+    _never.wait(busy_s)
+
+
+def _remembered(
+    loader: Any, setup: Setup, settings: Settings, run: exam.Run, num: int
+) -> dict[str, Any]:
     """Iterate some samples of the loader under stoker, until they are served from memory."""
     from torch.utils.data import DataLoader, Subset
 
     run.begin(settings)
-    size = max(1, min(getattr(loader, "batch_size", None) or 1, num // 4))
+    _make_own(loader)
     small: Any = DataLoader(
-        Subset(loader.dataset, range(num)), size, shuffle=True, num_workers=loader.num_workers,
-        collate_fn=loader.collate_fn, worker_init_fn=loader.worker_init_fn,
+        Subset(loader.dataset, range(num)), max(1, min(setup.batch_size, num // 4)), shuffle=True,
+        num_workers=loader.num_workers, collate_fn=loader.collate_fn, worker_init_fn=loader.worker_init_fn,
         multiprocessing_context=loader.multiprocessing_context if loader.num_workers else None,
         persistent_workers=loader.num_workers > 0,
     )  # fmt: skip

@@ -166,6 +166,7 @@ class Meter:
         speak.wipe()
         if self.num_new or self.wait_s or self._look_s:
             self._account(None)
+        self._recorder.left(self._record)
 
     def _account(self, sha256: str | None) -> None:
         record = self._record

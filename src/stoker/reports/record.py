@@ -238,14 +238,22 @@ class Recorder:
         if now - self._refreshed_s > REFRESH_S:
             self.refresh()
 
+    def left(self, record: LoaderRecord) -> None:
+        """Note that no step of this loader goes on: its iterator has ended."""
+        if self._sampled is record:
+            self._sampled = None
+
     def _sample(self, record: LoaderRecord) -> None:
         """Have this thread looked at; what it is seen to do from now on is this loader's."""
+        thread = threading.get_ident()
+        if self._sampler is not None and self._sampler.is_own(thread):
+            return  # collected garbage there: an iterator that nobody holds any more
         self._sampled = record
         if self._sampler is not None:
-            self._sampler.thread = threading.get_ident()
+            self._sampler.thread = thread
         elif self._may_sample and not self._is_done:
             self._may_sample = False  # only one try
-            self._sampler = sampler_of(self._add_seen, self._exposed, threading.get_ident())
+            self._sampler = sampler_of(self._add_seen, self._exposed, thread)
 
     def _add_seen(self, kind: Kind, seconds: float) -> None:
         """Add what the training thread did; called by the sampler's thread, and nobody else writes these numbers."""
@@ -261,6 +269,11 @@ class Recorder:
         """Add the counts of a model whose gradients may be compressed from now on."""
         self._exchanged.append(counts)
         self._look_at_gradients()
+
+    @property
+    def newest(self) -> LoaderRecord:
+        """The record of the loader that was first iterated last."""
+        return self._loaders[-1]
 
     def waited_s(self) -> float:
         """Return the seconds waited for all loaders, until now."""

@@ -93,7 +93,7 @@ class Buckets:
             bin_ = bin_of(step_s)
             self.histogram[bin_] = self.histogram.get(bin_, 0) + num
             at_s = look.at_s - self._began_s
-            slow = Slow(step_s, wait_s / num, look.number, look.num_batches, at_s, seen)
+            slow = Slow(step_s, wait_s / num, look.number, look.num_batches, at_s, seen.of(num))
             (heapq.heappush if len(self._slowest) < NUM_SLOWEST else heapq.heappushpop)(
                 self._slowest, slow
             )

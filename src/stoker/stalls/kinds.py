@@ -11,7 +11,7 @@ import dis
 import enum
 from collections.abc import Callable
 from pathlib import Path
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any, Protocol
 
 OURS = f"{Path(__file__).absolute().parent.parent}/"
@@ -38,6 +38,8 @@ class Frame(Protocol):
     def f_lasti(self) -> int: ...
     @property
     def f_back(self) -> Any: ...
+    @property
+    def f_globals(self) -> dict[str, Any]: ...
 
 
 class _What(enum.Enum):
@@ -46,32 +48,32 @@ class _What(enum.Enum):
     NEXT = 1  # a loader's next, or its iter
     OURS = 2
     WAITS = 3  # ours, where it waits for workers, or makes samples in place of the script's dataset
-    GRADIENTS = 4  # ours too
-    COMPUTE = 5
-    BACKWARD = 6
-    COMMUNICATION = 7
+    COMPUTE = 4
+    BACKWARD = 5
+    COMMUNICATION = 6
+    PASSED = 7  # hands on a call of compiled code, whose name is its caller's
     NOTHING = 8
 
 
-_NEXT, _OURS, _NOTHING = (
-    _What.NEXT,
-    _What.OURS,
-    _What.NOTHING,
-)  # a name is found faster than an attribute
+# A name is found faster than an attribute.
+_NEXT, _OURS, _NOTHING = _What.NEXT, _What.OURS, _What.NOTHING
 
 # Files of torch (2.13), the first match decides. A frame of theirs may be far out: only what runs the script's code as
 # a part of a model counts, and not torch/multiprocessing or torch/utils, which run whole scripts.
 _TORCHS = (
-    ("distributed/elastic/", _What.NOTHING),
-    ("distributed/launcher/", _What.NOTHING),
-    ("distributed/run.py", _What.NOTHING),
+    *((start, _What.NOTHING) for start in (
+        "distributed/elastic/", "distributed/launcher/", "distributed/run.py", "distributed/checkpoint/",
+        "autograd/profiler",
+    )),
+    *((start, _What.COMPUTE) for start in ("distributed/tensor/", "autograd/function.py", "autograd/grad_mode.py")),
     ("distributed/", _What.COMMUNICATION),
-    ("nn/parallel/", _What.COMMUNICATION),
+    ("nn/parallel/distributed.py", _What.COMMUNICATION),
     ("autograd/", _What.BACKWARD),
-    ("autograd/profiler", _What.NOTHING),
-    *((folder, _What.COMPUTE) for folder in (
+    *((start, _What.PASSED) for start in ("utils/_device.py", "overrides.py")),
+    *((start, _What.COMPUTE) for start in (
         "nn/", "optim/", "_tensor.py", "functional.py", "_ops.py", "_compile.py", "_dynamo/", "_inductor/", "_functorch/",
-        "fx/", "cuda/", "linalg/", "fft/", "special/", "func/", "utils/checkpoint.py",
+        "fx/", "cuda/", "xpu/", "accelerator/", "amp/grad_scaler.py", "linalg/", "fft/", "special/", "func/", "jit/",
+        "utils/checkpoint.py",
     )),
 )  # fmt: skip
 _OWN_FILES = (
@@ -80,7 +82,7 @@ _OWN_FILES = (
     ("worker/", _What.WAITS),
     ("images/", _What.WAITS),
     ("fast/", _What.WAITS),
-    ("gradients/", _What.GRADIENTS),
+    ("gradients/", _What.COMMUNICATION),
 )
 _NEXTS = {"__next__", "__iter__"}
 # Calls of compiled code, by name. Of tensors' methods those whose names lists, texts and others have too say nothing.
@@ -104,7 +106,8 @@ class Kinds:
         self._torch_folder = f"{torch_folder}/"
         self._methods, self._has_device, self._exposed = methods, has_device, exposed
         self._known: dict[int, tuple[CodeType, _What]] = {}  # by id: to hash a code takes long
-        self._called: dict[tuple[int, int], tuple[CodeType, str]] = {}  # by id, and instruction
+        # By id, and instruction.
+        self._called: dict[tuple[int, int], tuple[CodeType, tuple[str | None, str]]] = {}
 
     def of(self, inner: Frame) -> list[tuple[Kind, float]]:
         """Return what a thread does whose innermost frame is given, with its share of the moment."""
@@ -124,19 +127,31 @@ class Kinds:
         return self._outside_next(inner, found)
 
     def _outside_next(self, inner: Frame, found: _What) -> list[tuple[Kind, float]]:
-        called = self._called_by(inner)
-        if called in COPIES:
-            return [(Kind.COPY if self._has_device() else Kind.COMPUTE, 1.0)]
+        if found is _What.COMPUTE:
+            return [(Kind.COMPUTE, 1.0)]
         if found is _What.BACKWARD:
             share = self._exposed()
             return [(Kind.COMMUNICATION, share), (Kind.COMPUTE, 1.0 - share)]
-        if found in (_What.COMMUNICATION, _What.GRADIENTS):
+        if found is _What.COMMUNICATION:
             return [(Kind.COMMUNICATION, 1.0)]
-        if found is _What.COMPUTE or called in self._methods:
-            return [(Kind.COMPUTE, 1.0)]
-        return [(Kind.OTHER, 1.0)]
+        return [(self._kind_called(inner), 1.0)]
 
-    def _called_by(self, frame: Frame) -> str:
+    def _kind_called(self, frame: Frame) -> Kind:
+        """Return the kind by what the loop itself calls: compiled code has no frame."""
+        while self._note(frame.f_code)[1] is _What.PASSED and frame.f_back is not None:
+            frame = frame.f_back
+        owner, name = self._called_by(frame)
+        module = frame.f_globals.get(owner) if owner else None
+        if isinstance(module, ModuleType):
+            is_torchs = module.__name__.partition(".")[0] == "torch"
+            return Kind.COMPUTE if is_torchs else Kind.OTHER
+        if owner is None:
+            return Kind.OTHER
+        if name in COPIES:
+            return Kind.COPY if self._has_device() else Kind.COMPUTE
+        return Kind.COMPUTE if name in self._methods else Kind.OTHER
+
+    def _called_by(self, frame: Frame) -> tuple[str | None, str]:
         code, at = frame.f_code, frame.f_lasti
         known = self._called.get((id(code), at))
         if known is None:
@@ -147,6 +162,9 @@ class Kinds:
 
     def _note(self, code: CodeType) -> tuple[CodeType, _What]:
         """Return a code and what it says; the code, so that its id is no other's."""
+        known = self._known.get(id(code))
+        if known is not None:
+            return known
         if len(self._known) > MAX_KNOWN:
             self._known.clear()
         return self._known.setdefault(id(code), (code, self._what_of(code)))
@@ -175,21 +193,30 @@ def methods_of(tensor: type, others: tuple[type, ...]) -> frozenset[str]:
     return frozenset(name for name in dir(tensor) if name[0] != "_" and name not in common)
 
 
-def called_at(code: CodeType, lasti: int) -> str:
-    """Return the name of what a frame calls at this instruction; empty if it calls nothing, or nothing with a name.
+def called_at(code: CodeType, lasti: int) -> tuple[str | None, str]:
+    """Return what a frame calls at this instruction: its name, and of an attribute of a plain name that one, else "".
+    (None, name) for a function that is no attribute; (None, "") if it calls nothing with a name.
 
     The call of `a.b(c)` begins where `a.b` does, and `b` is loaded by the instruction there that ends last before the
-    call itself (Python 3.11 to 3.14, co_positions).
+    call itself (Python 3.11 to 3.14, co_positions). `a @ b` counts as a call of `matmul`.
     """
-    loads: list[tuple[tuple[Any, ...], str]] = []
+    loads: list[tuple[tuple[Any, ...], tuple[Any, ...], str, str]] = []
     for each in dis.get_instructions(code):
         line, end_line, column, end_column = each.positions or (None,) * 4
         if each.offset == lasti:
+            if each.opname == "BINARY_OP" and each.argrepr.startswith("@"):
+                return "", "matmul"
             if line is None or not each.opname.startswith(("CALL", "PRECALL")):
-                return ""
-            return max(
-                ((e, name) for (b, e), name in loads if b == (line, column)), default=((), "")
-            )[1]
+                return None, ""
+            here = sorted(
+                (end, op, name) for begin, end, op, name in loads if begin == (line, column)
+            )
+            if not here:
+                return None, ""
+            _, op, name = here[-1]
+            if op not in ("LOAD_ATTR", "LOAD_METHOD"):
+                return None, name
+            return (here[0][2] if len(here) == 2 else ""), name
         if line is not None and each.opname.startswith("LOAD_") and isinstance(each.argval, str):
-            loads.append((((line, column), (end_line, end_column)), each.argval))
-    return ""
+            loads.append(((line, column), (end_line, end_column), each.opname, each.argval))
+    return None, ""

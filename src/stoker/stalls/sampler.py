@@ -1,15 +1,19 @@
 """Looks at what the training thread does, fifty times a second, from a thread of its own.
 
-Promise: nothing of the script's runs in it; no other thread is looked at; no process is forked while it lives: it
-ends before a fork, which Python would warn of (os.fork, 3.12), and begins again after it.
+Promise: calls nothing of the script's (Python may collect garbage in it, as in any thread); looks at no other thread;
+no process is forked while it lives: it ends before a fork, which Python would warn of (os.fork, 3.12), and begins again
+after it.
 Owner: whoever starts it; what it finds it adds up by itself.
 """
 
 import _thread
+import contextlib
 import os
 import random
 import signal
 import sys
+import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,60 +58,99 @@ class Sampler:
         self.thread = 0  # that is looked at: its ident
         self._kinds, self._add = kinds, add
         self._stop = self._ended = _held_lock()
-        self._tid = 0
-        self._runs = self._is_paused = False
-        os.register_at_fork(
-            before=self.pause, after_in_parent=self.resume, after_in_child=self._forget
-        )
+        self._ident = self._tid = 0  # of the sampler's own, for Python and for the kernel
+        self._runs = self._is_wanted = False
+        self._num_pauses = 0  # forks that are about to happen, by several threads
+        self._lock = threading.RLock()  # guards the five above; a signal handler may fork, too
+        _samplers.add(self)
 
     def start(self) -> None:
         """Start to look. Raises RuntimeError where no thread can be started."""
-        if self._runs:
-            return
-        self._stop, self._ended = _held_lock(), _held_lock()
-        _thread.start_new_thread(self._run, (self._stop, self._ended))  # not among threading's
-        self._runs = True
+        with self._lock:
+            self._is_wanted = True
+            if self._runs or self._num_pauses:
+                return
+            self._stop, self._ended = _held_lock(), _held_lock()
+            _thread.start_new_thread(self._run, (self._stop, self._ended))  # not among threading's
+            self._runs = True
 
     def stop(self) -> None:
         """End the thread. Idempotent."""
-        if not self._runs:
-            return
-        self._runs = False
-        self._stop.release()
-        if self._ended.acquire(timeout=END_S):
-            _wait_gone(self._tid)
+        with self._lock:
+            self._is_wanted = False
+            self._end()
 
     def pause(self) -> None:
-        """End the thread, until `resume`."""
-        self._is_paused = self._runs
-        self.stop()
+        """End the thread, until `resume` was called as often."""
+        with self._lock:
+            self._num_pauses += 1
+            self._end()
 
     def resume(self) -> None:
-        if self._is_paused:
-            self._is_paused = False
-            try:
-                self.start()
-            except RuntimeError:  # no thread can be started: the rest is not looked at
-                return
+        with self._lock:
+            self._num_pauses -= 1
+            if self._is_wanted:
+                with contextlib.suppress(RuntimeError):  # no thread: the rest is not looked at
+                    self.start()
 
-    def _forget(self) -> None:
-        self._runs = self._is_paused = False
+    def forget(self) -> None:
+        """Have nothing to do with the thread, in a forked child."""
+        self._runs = self._is_wanted = False
+        self._num_pauses = 0
+        self._lock = threading.RLock()
+
+    def is_own(self, thread: int) -> bool:
+        """Whether a thread is the sampler's own: garbage may be collected in it."""
+        return self._runs and thread == self._ident
+
+    def _end(self) -> None:
+        if self._runs:
+            self._runs = False
+            self._stop.release()
+            if self._ended.acquire(timeout=END_S):
+                _wait_gone(self._tid)
 
     def _run(self, stop: _thread.LockType, ended: _thread.LockType) -> None:
-        self._tid = _thread.get_native_id()
+        self._ident, self._tid = _thread.get_ident(), _thread.get_native_id()
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the script's
-        chance = random.Random(0)
-        looked_s = now_s()
+        with contextlib.suppress(Exception):  # ours: the rest is not looked at
+            self._look_until(stop)
+        ended.release()
+
+    def _look_until(self, stop: _thread.LockType) -> None:
+        chance, looked_s = random.Random(0), now_s()
         while not stop.acquire(timeout=PERIOD_S * chance.uniform(0.5, 1.5)):
             frame: Frame | None = sys._current_frames().get(self.thread)
-            if frame is None:  # the thread has ended
-                break
-            found = self._kinds.of(frame)
+            found = [] if frame is None else self._kinds.of(frame)  # None: the thread has ended
             del frame  # else all that it holds lives until the next look
             before_s, looked_s = looked_s, now_s()
             for kind, share in found:
                 self._add(kind, share * (looked_s - before_s))
-        ended.release()
+
+
+_samplers: weakref.WeakSet[Sampler] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    for sampler in tuple(_samplers):
+        sampler.pause()
+
+
+def _after_fork_in_parent() -> None:
+    for sampler in tuple(_samplers):
+        sampler.resume()
+
+
+def _after_fork_in_child() -> None:
+    for sampler in tuple(_samplers):
+        sampler.forget()
+
+
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=_after_fork_in_parent,
+    after_in_child=_after_fork_in_child,
+)
 
 
 def _held_lock() -> _thread.LockType:

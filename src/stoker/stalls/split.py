@@ -19,6 +19,10 @@ class Seen(NamedTuple):
     def plus(self, more: "Seen") -> "Seen":
         return Seen(*(a + b for a, b in zip(self, more, strict=True)))
 
+    def of(self, num: int) -> "Seen":
+        """Return the mean of so many steps."""
+        return Seen(*(part_s / num for part_s in self))
+
     def minus(self, less: "Seen") -> "Seen":
         return Seen(*(a - b for a, b in zip(self, less, strict=True)))
 
@@ -57,13 +61,12 @@ def split_of(wait_s: float, busy_s: float, seen: Seen) -> Split:
     all_seen_s = sum(seen) - seen.own_s
     if not all_seen_s:
         return Split(wait_s - own_s, own_s, 0.0, 0.0, 0.0, 0.0, busy_s)
-    scale = busy_s / all_seen_s
     return Split(
         data_s=wait_s - own_s,
         own_s=own_s,
-        copy_s=scale * seen.copy_s,
-        communication_s=scale * seen.communication_s,
-        compute_s=scale * seen.compute_s,
-        other_s=scale * seen.other_s,
+        copy_s=busy_s * (seen.copy_s / all_seen_s),
+        communication_s=busy_s * (seen.communication_s / all_seen_s),
+        compute_s=busy_s * (seen.compute_s / all_seen_s),
+        other_s=busy_s * (seen.other_s / all_seen_s),
         unseen_s=0.0,
     )

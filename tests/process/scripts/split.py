@@ -2,7 +2,7 @@
 
 usage: split.py PARTS STEPS [END]; PARTS: seconds of a step as part=seconds,...; of data (a dataset that sleeps), copy (a
 device's stand-in), other (the script itself), model (a module that sleeps), ranks (the other rank comes so much later to its
-backward pass; under torchrun). END: SIGKILL ends the process at the end.
+backward pass; under torchrun), epoch (no seconds: so many steps, and all ranks meet after them), after (the last step). END: SIGKILL ends the process at the end.
 """
 
 import contextlib
@@ -61,8 +61,11 @@ if "ranks" in PARTS:
 if os.environ.get("TELL_FD"):
     with contextlib.suppress(OSError):  # torchrun's ranks do not have it
         os.write(int(os.environ["TELL_FD"]), b"in the loop\n")
-batches = iter(DataLoader(Slow(range(NUM_STEPS)), batch_size=1))
-for _ in range(NUM_STEPS):
+num_of_epoch = int(PARTS.get("epoch", NUM_STEPS))
+loader = DataLoader(Slow(range(num_of_epoch)), batch_size=1)
+for step in range(NUM_STEPS):
+    if step % num_of_epoch == 0:
+        batches = iter(loader)
     batch = timed("data", next, batches)
     if "copy" in PARTS:
         began = time.monotonic()
@@ -73,6 +76,11 @@ for _ in range(NUM_STEPS):
         time.sleep(PARTS["ranks"])
     timed("ranks" if "ranks" in PARTS else "model", loss.backward)
     timed("other", time.sleep, PARTS.get("other", 0))
+    if "epoch" in PARTS and step % num_of_epoch == num_of_epoch - 1:
+        next(batches, None)  # its end
+        dist.barrier()
+next(batches, None)  # their end
+time.sleep(PARTS.get("after", 0))
 if not is_late:
     print(json.dumps(took), flush=True)
 if "ranks" in PARTS:

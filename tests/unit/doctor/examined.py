@@ -23,10 +23,10 @@ FACTS = Facts(
     first_wait_s=0.1,
     plain=steps(),  # 100 samples/s
     free=steps(wall_s=4.0, wait_s=0.0),  # 250
-    costs=Costs(0.02, 0.001, 600_000, [("decode (data.py:4)", 0.015), ("collate", 0.001)]),
+    costs=Costs(0.02, 0.02, 600_000, [("decode (data.py:4)", 0.015), ("collate", 0.001)]),
     trials=[
-        Trial("stoker run", "", 2, 120.0, 0.5, fast=[Way("images", 100, 4, "")]),
-        Trial("stoker run --chains auto", "--chains auto", 4, 200.0, 0.5),
+        Trial("stoker run", "", 2, 120.0, fast=[Way("images", 100, 4, "")]),
+        Trial("stoker run --chains auto", "--chains auto", 4, 200.0),
     ],
     kept=Kept("/work/data.py:12 Photos", "serving", "whole samples", "", 1e6, 4_000_000_000),
     kept_rate=10_000.0,

@@ -32,7 +32,7 @@ short = steps(wall_s=0.1, wait_s=0.0)
 SIGNS = {
     "num_workers=0": with_setup(num_workers=0, prefetch_factor=0),
     "num_workers=9 on 4 cores": with_setup(num_workers=9),
-    "4 threads of torch's and 2 workers": with_setup(num_threads=4),
+    "4 threads of torch's and 2 workers": replace(with_setup(num_threads=4), plain=steps(cpu_s=20.0)),
     "OpenCV takes 4 threads": with_setup(image_threads=4),
     "pin_memory=False": replace(with_setup(has_device=True, pin_memory=False), plain=copies),
     "workers start anew": replace(with_setup(persistent_workers=False), first_wait_s=3.0),
@@ -58,3 +58,6 @@ def test_what_does_not_hurt_is_not_named():
     assert hurting(with_setup(num_workers=0, is_iterable=True, prefetch_factor=0)) == []
     assert hurting(with_setup(num_workers=0, context="spawn", is_iterable=True)) == []
     assert hurting(with_setup(persistent_workers=False)) == []
+    assert hurting(with_setup(num_threads=4)) == []  # they sleep
+    waits = replace(FACTS.costs, cpu_s=0.001)  # as for a disk
+    assert hurting(replace(with_setup(num_workers=9), costs=waits)) == []

@@ -1,8 +1,9 @@
 """When steps are steady, and what they add up to."""
 
 import pytest
+import torch
 
-from stoker.doctor.exam import MAX_S, Step, are_steady, summed
+from stoker.doctor.exam import MAX_S, Step, are_steady, count, rebuilt, summed
 from stoker.stalls.split import Seen
 
 
@@ -35,3 +36,27 @@ def test_the_first_steps_are_left_out():
     assert whole.rate == 8.0
     assert whole.split.compute_s == pytest.approx(4.5)
     assert summed([], 0.5).rate == 0.0
+
+
+class Loader:
+    def __init__(self, batch_size, auto=True):
+        self.batch_size, self._auto_collation = batch_size, auto
+
+
+def test_samples_are_counted_as_the_loader_batches_them():
+    images = torch.zeros(6, 3, 8, 8)
+    assert count(Loader(8), [images, torch.zeros(6)]) == 6
+    assert count(Loader(None), {"x": images}) == 6  # with a batch_sampler
+    assert count(Loader(None, auto=False), images) == 1
+    assert count(Loader(None), object()) == 1
+
+
+def test_a_batch_that_a_loop_takes_apart_is_whole_again():
+    inner = torch.zeros(2)
+    batch = {"x": inner, "more": [inner, (1, {"y": 2})]}
+    for _ in range(2):
+        one = rebuilt(batch)
+        assert one == batch and one["x"] is inner
+        del one["x"]
+        one["more"][1][1].pop("y")
+        one["more"].pop()

@@ -17,21 +17,21 @@ def found(facts=FACTS):
 
 def test_the_slowest_part_decides():
     # busy 0.04 s; the batch at 120/s 0.083 s; both of them on four cores (2 * 0.083 + 0.04) / 4
-    best_s, worst_s = step_s(FACTS, 120.0, 2)
+    best_s, worst_s = step_s(FACTS, 120.0, 2 * 10 / 120)
     assert best_s == pytest.approx(10 / 120)
     assert worst_s == pytest.approx(10 / 120 / 0.95)
     # at 10,000/s the model: 0.04 s
-    assert step_s(FACTS, 10_000.0, 4)[0] == pytest.approx(0.04)
+    assert step_s(FACTS, 10_000.0, 0.004)[0] == pytest.approx(0.04)
 
 
 def test_parts_that_take_as_long_hinder_each_other():
-    best_s, worst_s = step_s(FACTS, 240.0, 2)  # batch 0.0417 s beside 0.04
+    best_s, worst_s = step_s(FACTS, 240.0, 2 * 10 / 240)  # batch 0.0417 s beside 0.04
     assert worst_s == pytest.approx(1.2 * best_s / 0.95)
 
 
 def test_on_shared_cores_the_work_of_both_is_added():
     facts = with_setup(cores=2)
-    best_s, _ = step_s(facts, 200.0, 2)  # (2 * 0.05 + 0.04) / 2
+    best_s, _ = step_s(facts, 200.0, 0.1)  # (0.1 + 0.04) / 2
     assert best_s == pytest.approx(0.07)
 
 
@@ -57,7 +57,7 @@ def test_of_samples_that_have_no_room_only_a_part_is_remembered():
 
 def test_what_is_left_to_torch_or_not_remembered_is_not_predicted():
     trials = [replace(trial, why="the dataset is iterable") for trial in FACTS.trials]
-    assert list(found(replace(FACTS, trials=trials))) == ["6 CPUs of other machines"]
+    assert found(replace(FACTS, trials=trials)) == {}  # nor would other machines be of use
     alone = replace(FACTS, kept=replace(FACTS.kept, phase="off", why="calls time.time"))
     assert not [name for name in found(alone) if "remembered" in name]
 
@@ -74,7 +74,7 @@ def test_enough_is_enough(sample_s, rate):
     assert num / sample_s >= 1.09 * rate or num == 1
 
 
-@given(st.floats(1, 1e6), st.integers(1, 4))
-def test_a_range_is_one(data_rate, cores):
-    best_s, worst_s = step_s(FACTS, data_rate, cores)
+@given(st.floats(1, 1e6), st.floats(0, 100))
+def test_a_range_is_one(data_rate, work_s):
+    best_s, worst_s = step_s(FACTS, data_rate, work_s)
     assert 0 < best_s < worst_s < 1.3 * best_s

@@ -38,7 +38,7 @@ begin with: stoker run --chains auto -- python train.py
 def test_it_fits_a_terminal():
     functions = [(f"{'a_long_name_' * 6}{k} (somewhere.py:{k})", 0.001) for k in range(20)]
     facts = replace(
-        with_setup(num_workers=9, prefetch_factor=1), costs=Costs(0.02, 0.001, 10, functions)
+        with_setup(num_workers=9, prefetch_factor=1), costs=Costs(0.02, 0.02, 10, functions)
     )
     lines = screen(facts, "python train.py").splitlines()
     assert len(lines) <= 34
@@ -61,7 +61,10 @@ def test_what_is_left_alone_has_its_reason():
     text = screen(replace(FACTS, trials=trials, kept=kept), "python train.py")
     assert "left to torch by stoker run: the dataset is iterable" in text
     assert "data.py:12 D: not remembered: calls time.time" in text
-    assert "begin with: stoker run --cluster ADDRESS --workers 6 -- python train.py" in text
+    assert "nothing that stoker does makes this faster: data is the limit" in text
+    failed = [replace(trials[0], why="KeyError: 3", is_left=False), FACTS.trials[1]]
+    text = screen(replace(FACTS, trials=failed), "python train.py")
+    assert "could not be tried: stoker run: KeyError: 3" in text
 
 
 def test_an_examination_that_ended_early_says_what_it_saw():

@@ -1,5 +1,6 @@
 """What a stack says of a thread: the table of files, calls of compiled code, real stacks of torch's."""
 
+import dis
 import sys
 import time
 from types import SimpleNamespace
@@ -25,7 +26,9 @@ def stack(*frames):
         file, _, name = each.partition(":")
         scope = {}
         exec(compile(f"def {name or 'f'}(): pass", file, "exec"), scope)
-        frame = SimpleNamespace(f_code=scope[name or "f"].__code__, f_lasti=0, f_back=frame)
+        frame = SimpleNamespace(
+            f_code=scope[name or "f"].__code__, f_lasti=0, f_back=frame, f_globals=scope
+        )
     return frame
 
 
@@ -45,6 +48,9 @@ STACKS = {
     "a backward pass": (["train.py", f"{T}_tensor.py:backward", f"{T}autograd/graph.py"], Kind.COMPUTE),
     "DDP's own": (["train.py", f"{T}nn/modules/module.py", f"{T}nn/parallel/distributed.py:forward"], Kind.COMMUNICATION),
     "a model in DDP": (["train.py", f"{T}nn/parallel/distributed.py:forward", f"{T}nn/modules/module.py"], Kind.COMPUTE),
+    "DataParallel": (["train.py", f"{T}nn/parallel/data_parallel.py:forward"], Kind.COMPUTE),
+    "a checkpoint": (["train.py", f"{T}distributed/checkpoint/state_dict_saver.py:save"], Kind.OTHER),
+    "a function's forward": (["train.py", f"{T}autograd/function.py:apply"], Kind.COMPUTE),
     "a barrier": (["train.py", f"{T}distributed/distributed_c10d.py:barrier"], Kind.COMMUNICATION),
     "our hook": (["train.py", f"{T}autograd/graph.py", f"{OURS}gradients/hook.py"], Kind.COMMUNICATION),
     "torchrun's entry": ([f"{T}distributed/elastic/multiprocessing/api.py", "train.py"], Kind.OTHER),
@@ -64,20 +70,25 @@ def test_a_part_of_a_backward_pass_waits_for_other_ranks():
     assert kinds(exposed=0.25).of(frame) == [(Kind.COMMUNICATION, 0.25), (Kind.COMPUTE, 0.75)]
 
 
+frame_of = sys._getframe
+
+
 class Device:
     to = cuda = staticmethod(sys._getframe)
 
 
 CALLS = {
-    "a method": (lambda x: x.to(), "to"),
-    "of an item": (lambda x: [x][0].cuda(0), "cuda"),
-    "in an argument": (lambda x: str(x.to()) and x.cuda(0), "cuda"),
+    "a method": (lambda x: x.to(), ("x", "to")),
+    "of an item": (lambda x: [x][0].cuda(0), ("", "cuda")),
+    "of an attribute": (lambda x: sys.modules["sys"]._getframe(), ("", "_getframe")),
+    "in an argument": (lambda x: str(x.to()) and x.cuda(0), ("x", "cuda")),
     "over lines": (lambda x: x
                    .to(
-                       0), "to"),
-    "with stars": (lambda x: x.to(*(0,)), "to"),
-    "after another": (lambda x: (x.cuda(), x.to(0))[1], "to"),
-    "a function": (lambda x: sys._getframe(0), "_getframe"),
+                       0), ("", "to")),
+    "with stars": (lambda x: x.to(*(0,)), ("x", "to")),
+    "after another": (lambda x: (x.cuda(), x.to(0))[1], ("x", "to")),
+    "a module's": (lambda x: sys._getframe(0), ("sys", "_getframe")),
+    "a function": (lambda x: frame_of(0), (None, "frame_of")),
 }  # fmt: skip
 
 
@@ -98,12 +109,43 @@ def test_a_call_of_compiled_code_has_a_name(call, name):
     assert frame is not None and name == seen[-1]
 
 
+def kind_of_call(call, outer=(), has_device=False, **scope):
+    """What a loop is seen to do that calls so, at its only line."""
+    found = kinds(has_device)
+    frame = stack(*outer, "train.py")
+    frame.f_globals.update(scope)
+    found._called[id(frame.f_code), 0] = frame.f_code, call
+    return found.of(frame)[-1][0]
+
+
 def test_a_copy_is_one_only_where_there_is_a_device():
-    frame = SimpleNamespace(f_back=None, f_lasti=0, f_code=stack("train.py").f_code)
-    for has_device, kind in ((True, Kind.COPY), (False, Kind.COMPUTE)):
-        found = kinds(has_device)
-        found._called[id(frame.f_code), 0] = frame.f_code, "to"
-        assert found.of(frame) == [(kind, 1.0)]
+    assert kind_of_call(("x", "to"), has_device=True) is Kind.COPY
+    assert kind_of_call(("x", "to")) is Kind.COMPUTE
+    in_model = [f"{T}nn/modules/module.py"]
+    assert kind_of_call(("x", "to"), in_model, has_device=True) is Kind.COMPUTE  # to another dtype
+
+
+def test_what_the_loop_calls_itself_tells_what_it_does():
+    assert kind_of_call(("loss", "item")) is Kind.COMPUTE
+    assert kind_of_call(("torch", "cat"), torch=torch) is Kind.COMPUTE
+    assert kind_of_call(("", "matmul")) is Kind.COMPUTE
+    assert kind_of_call(("sys", "exp"), sys=sys) is Kind.OTHER  # as numpy's
+    assert kind_of_call((None, "sum")) is Kind.OTHER
+    assert kind_of_call((None, "")) is Kind.OTHER
+
+
+def test_a_call_that_torch_hands_on_is_the_loops():
+    """With torch.set_default_device all calls go through a function of torch's."""
+    found = kinds()
+    loop = stack("train.py", f"{T}utils/_device.py:__torch_function__")
+    found._called[id(loop.f_back.f_code), 0] = loop.f_back.f_code, ("loss", "item")
+    assert found.of(loop) == [(Kind.COMPUTE, 1.0)]
+
+
+def test_a_product_of_matrices_is_one():
+    code = compile("a @ b", "train.py", "eval")
+    (at,) = [each.offset for each in dis.get_instructions(code) if each.opname == "BINARY_OP"]
+    assert called_at(code, at) == ("", "matmul")
 
 
 def test_names_that_others_have_too_say_nothing():

@@ -115,14 +115,31 @@ def test_signals_are_the_scripts(sampler, adds):
         assert blocked >> (number - 1) & 1
 
 
-def test_a_thread_that_is_over_is_not_looked_at(adds):
-    before = threads()
+def test_when_a_thread_is_over_another_is_looked_at(adds):
     sampler = sampler_of(adds, float, 0)  # no thread has that ident
+    sampler.thread = _thread.get_ident()
+    adds.wait()
+    sampler.stop()
+
+
+def test_threads_that_fork_at_once_are_both_waited_for(sampler, adds):
+    adds.wait()
+    sampler.pause()
+    sampler.pause()
+    sampler.resume()
+    assert sampler._tid not in threads()
+    sampler.resume()
+    adds.wait()
+
+
+def test_an_error_of_ours_ends_it_quietly(adds, capfd):
+    before = threads()
+    sampler = sampler_of(lambda kind, seconds: 1 / 0, float, _thread.get_ident())
     end = time.monotonic() + 10
     while threads() - before:
         assert time.monotonic() < end
-    assert adds.seen == []
     sampler.stop()
+    assert capfd.readouterr().err == ""
 
 
 def test_where_no_thread_can_be_had_nothing_is_looked_at(adds, monkeypatch):

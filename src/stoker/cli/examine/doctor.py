@@ -8,10 +8,12 @@ import json
 import os
 import shlex
 from pathlib import Path
+from typing import NamedTuple
 
-from stoker import config
+from stoker import config, speak
 from stoker.cli import run
 from stoker.cli.checks import check_interpreter
+from stoker.cli.examine.values import count_from, parsed, seconds
 from stoker.cli.examine.watched import say, watched
 from stoker.cli.flags import listed, split
 from stoker.config import Setting
@@ -22,39 +24,30 @@ from stoker.errors import ConfigError
 from stoker.verify.runner import Run
 
 EXAMINED, COMMAND_FAILED, NOTHING_SEEN = 0, 4, 5
-END_S = 1.0  # from the end of the first rank to the end of all
 START_S = 600.0  # for the script to come to its first batch, beside the limit
 _KNOWN = {setting.name: setting for setting in config.SETTINGS}
-
-
-def _count(text: str) -> int:
-    if text.isdecimal() and int(text) >= 3:
-        return int(text)
-    raise ConfigError(f"got {text!r}; give a number >= 3")
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if 0 < seconds < float("inf"):
-        return seconds
-    raise ConfigError(f"got {text!r}; give seconds > 0")
-
-
 FLAGS = (
-    Setting(_count, "N", "look at so many steps; default: until their speed is steady, twenty seconds at most", "steps"),
-    Setting(_seconds, "S", "the whole examination takes about so long at most, from the first batch on; default: 60", "limit_s"),
-    Setting(_KNOWN["off"].parse, "", "print what was found as one JSON object in place of the text", "json"),
+    Setting(
+        count_from(3), "N",
+        "look at so many steps; default: until their speed is steady, twenty seconds at most", "steps",
+    ),
+    Setting(
+        seconds, "S",
+        "the examination takes about so long, from the first batch on; default: 60", "limit_s",
+    ),
+    Setting(
+        _KNOWN["off"].parse, "",
+        "print what was found as one JSON object in place of the text", "json",
+    ),
     _KNOWN["price_trainer"],
     _KNOWN["price_worker"],
 )  # fmt: skip
+DEFAULTS = {"steps": None, "limit_s": "60", "json": None}
 EXIT_CODES = """\
 exit codes:
   0  examined
   2  wrong flags or interpreter
-  4  the command fails before
+  4  the command fails before, or while it is examined
   5  nothing to examine: no loader gave three batches
   70 a bug of stoker's; 126, 127 the command cannot be started, as from a shell
 """
@@ -67,7 +60,7 @@ def main(words: list[str]) -> int:
         if command is None:
             print(help_text(), end="")
             return EXAMINED
-        wanted = {flag.name: _parsed(flag, flags) for flag in FLAGS}
+        wanted = _Wanted(*(parsed(flag, flags, DEFAULTS.get(flag.name)) for flag in FLAGS))
         if Path(command[0]).name == "stoker":
             raise ConfigError(f"doctor runs the script itself; leave {' '.join(command[:2])!r} out")
         shown = shlex.join(command)
@@ -79,42 +72,35 @@ def main(words: list[str]) -> int:
     return watched(lambda folder: _examined(command, shown, folder, wanted))
 
 
-def _parsed(flag: Setting, flags: dict[str, str]) -> object:
-    if flag.name not in flags:
-        return None
-    try:
-        parsed: object = flag.parse(flags[flag.name])
-    except ConfigError as error:
-        raise ConfigError(f"{flag.flag}: {error}") from None
-    return parsed
+class _Wanted(NamedTuple):
+    steps: int | None
+    limit_s: float
+    json: bool | None
+    price_trainer: float | None
+    price_worker: float | None
 
 
-def _examined(command: list[str], shown: str, folder: Path, wanted: dict[str, object]) -> int:
+def _examined(command: list[str], shown: str, folder: Path, wanted: _Wanted) -> int:
     """Run the command until it has been examined, and print what was found."""
     say(f"plain: {shown}")
-    limit_s = float(str(wanted["limit_s"] or 60))
-    plan = Plan(str(folder), int(str(wanted["steps"] or 0)), limit_s)
-    one = Run(folder, plan.to_env(), START_S + 2 * limit_s, END_S)
+    plan = Plan(str(folder), wanted.steps or 0, wanted.limit_s)
+    one = Run(folder, plan.to_env(), START_S + 2 * wanted.limit_s)
     environ = {k: v for k, v in os.environ.items() if not k.startswith("STOKER_")}
-    settings = config.Settings(
-        off=True, quiet=True, no_run_log=True, report_json=str(folder / "report.json")
-    )
+    report = str(folder / "report.json")  # there is none without: whoever has a report is looked at
+    settings = config.Settings(off=True, quiet=True, no_run_log=True, report_json=report)
     environ |= {config.ARMED: "1", **settings.to_env()}
     exit_code = one.run(command, environ, Path.cwd())
-    found = [
-        Facts.from_json(json.loads(file.read_text())) for file in folder.glob(f"{FOUND}*.json")
-    ]
+    files = folder.glob(f"{FOUND}*.json")
+    found = [Facts.from_json(json.loads(file.read_text())) for file in files]
     if found:
         facts = max(found, key=lambda each: each.plain.wall_s)
-        if wanted["json"]:
+        if wanted.json:
             print(json.dumps(facts.to_json()))
         else:
-            print(
-                screen(
-                    facts, shown, _price(wanted, "price_trainer"), _price(wanted, "price_worker")
-                ),
-                end="",
-            )
+            print(screen(facts, shown, wanted.price_trainer, wanted.price_worker), end="")
+        if exit_code and facts.why:
+            speak.write(f"the command ends with exit code {exit_code}\n{one.stderr_end('plain')}")
+            return COMMAND_FAILED
         return EXAMINED
     if exit_code:
         print(f"the command ends with exit code {exit_code} before three batches")
@@ -125,11 +111,6 @@ def _examined(command: list[str], shown: str, folder: Path, wanted: dict[str, ob
         f"nothing to examine: no loader of a Python that has stoker in it gave three batches: {why}"
     )
     return NOTHING_SEEN
-
-
-def _price(wanted: dict[str, object], name: str) -> float | None:
-    price = wanted[name]
-    return None if price is None else float(str(price))
 
 
 def help_text() -> str:
@@ -143,6 +124,6 @@ def help_text() -> str:
         "",
         "  stoker doctor -- python train.py",
         "",
-        *listed(FLAGS, {}),
+        *listed(FLAGS, [flag.name for flag in FLAGS]),
     ]
     return "\n".join([*lines, "", EXIT_CODES])

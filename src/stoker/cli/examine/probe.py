@@ -12,6 +12,7 @@ from stoker import config
 from stoker.cli import run
 from stoker.cli.checks import check_gradients, check_interpreter
 from stoker.cli.examine import verify
+from stoker.cli.examine.values import parsed
 from stoker.cli.examine.watched import say, watched
 from stoker.cli.flags import split
 from stoker.errors import ConfigError
@@ -54,7 +55,7 @@ def main(words: list[str]) -> int:
         if command is None:
             print(USAGE, end="")
             return MEASURED
-        limit_s = _limit_s(flags)
+        limit_s = parsed(LIMIT, flags, LIMIT_S)
         if Path(command[0]).name == "stoker":
             raise ConfigError(f"probe runs the script itself; leave {' '.join(command[:2])!r} out")
         command = run.completed(command)
@@ -64,14 +65,6 @@ def main(words: list[str]) -> int:
         say(str(error))
         return run.WRONG_USE
     return watched(lambda folder: _probed(command, folder, limit_s))
-
-
-def _limit_s(flags: dict[str, str]) -> float:
-    try:
-        seconds: float = LIMIT.parse(flags.get(LIMIT.name, LIMIT_S))
-        return seconds
-    except ConfigError as error:
-        raise ConfigError(f"{LIMIT.flag}: {error}") from None
 
 
 def _probed(command: list[str], folder: Path, limit_s: float) -> int:

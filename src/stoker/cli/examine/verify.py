@@ -6,11 +6,12 @@ stoker only if a second plain run equals the first; nothing is left behind, also
 
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stoker import config, speak
 from stoker.cli import run
 from stoker.cli.checks import check_interpreter
+from stoker.cli.examine.values import count_from, parsed, seconds
 from stoker.cli.examine.watched import say, watched
 from stoker.cli.flags import listed, split
 from stoker.cli.settings import find
@@ -35,32 +36,16 @@ exit codes:
 """
 
 
-def _count(text: str) -> int:
-    if text.isdecimal() and int(text) >= 1:
-        return int(text)
-    raise ConfigError(f"got {text!r}; give a number >= 1")
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if 0 < seconds < float("inf"):
-        return seconds
-    raise ConfigError(f"got {text!r}; give seconds > 0")
-
-
 _KNOWN = {setting.name: setting for setting in config.SETTINGS}
 FLAGS = (
     Setting(
-        _count, "N",
+        count_from(1), "N",
         "a run ends when every loader seen so far has given so many batches, or one of them four "
         "times as many; default: 50",
         "batches",
     ),
     Setting(
-        _seconds, "S",
+        seconds, "S",
         "a run ends, and is compared as far as it came, after so many seconds; default: 300",
         "limit_s",
     ),
@@ -112,17 +97,10 @@ class _Wanted(NamedTuple):
 
 def _wanted(flags: dict[str, str]) -> _Wanted:
     """Parse the flags. Raises ConfigError on the first value that is not allowed."""
-    own = {flag.name: _parsed(flag, flags) for flag in FLAGS if flag.name in DEFAULTS}
+    own = {f.name: parsed(f, flags, DEFAULTS[f.name]) for f in FLAGS if f.name in DEFAULTS}
     theirs = {name: text for name, text in flags.items() if name not in DEFAULTS}
     asked = find(theirs).settings
     return _Wanted(asked._replace(report_json=None, hash_batches=True, quiet=True), **own)
-
-
-def _parsed(flag: Setting, flags: dict[str, str]) -> Any:
-    try:
-        return flag.parse(flags.get(flag.name, DEFAULTS[flag.name]))
-    except ConfigError as error:
-        raise ConfigError(f"{flag.flag}: {error}") from None
 
 
 # -- the runs ----------------------------------------------------------------------------------

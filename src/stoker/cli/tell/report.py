@@ -11,7 +11,9 @@ from stoker import config, speak
 from stoker.cli.flags import parse
 from stoker.cli.tell.runs import logs, readable, told
 from stoker.errors import ConfigError
+from stoker.runs.buckets import Row, Slow
 from stoker.runs.file import Run
+from stoker.stalls.split import Seen
 
 USAGE = """\
 usage: stoker report [--html FILE] [--json | --csv] [RUN [RUN]]
@@ -84,13 +86,17 @@ def as_json(run: Run) -> dict[str, Any]:
         **told(run),
         "about": run.about,
         "spans": [
-            {"at_s": span.at_s, "long_s": span.long_s, "loaders": [row._asdict() for row in span.rows]}
+            {"at_s": span.at_s, "long_s": span.long_s, "loaders": [_named(row) for row in span.rows]}
             for span in run.spans
         ],
         "steps": run.steps,
-        "slowest": [slow._asdict() for slow in run.slowest],
+        "slowest": [_named(slow) for slow in run.slowest],
         "report": run.report,
     }  # fmt: skip
+
+
+def _named(row: Row | Slow) -> dict[str, Any]:
+    return row._asdict() | {"seen": row.seen._asdict()}
 
 
 def as_csv(runs: list[Run]) -> str:
@@ -98,12 +104,12 @@ def as_csv(runs: list[Run]) -> str:
     out = io.StringIO()
     lines = csv.writer(out, lineterminator="\n")
     heads = ("num_batches", "num_samples", "wait_s", "busy_s", "longest_s")
-    lines.writerow(("run", "at_s", "long_s", "loader", *heads))
+    lines.writerow(("run", "at_s", "long_s", "loader", *heads, *Seen._fields))
     for run in runs:
         for span in run.spans:
             for row in span.rows:
                 place = places[run.name].get(row.number, "")
-                lines.writerow((run.name, span.at_s, span.long_s, place, *row[1:]))
+                lines.writerow((run.name, span.at_s, span.long_s, place, *row[1:-1], *row.seen))
     return out.getvalue()
 
 
