@@ -1,4 +1,4 @@
-"""Aligns the columns of a table that a command prints.
+"""Puts numbers and tables in words, for commands that print them.
 
 Pure: standard library only.
 """
@@ -25,3 +25,12 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = (), indent: in
 def counted(num: int, one: str, more: str = "") -> str:
     """Return a number and its noun: `1 batch`, `1,250 batches`. more: the plural, if not with s."""
     return f"{num:,} {one if num == 1 else more or one + 's'}"
+
+
+def clock(value: float) -> str:
+    """Return a moment of a run, in seconds from its beginning on, as people read it: 12 s, 3:05, 2:00:00."""
+    whole = round(value)
+    hours, minutes, seconds = whole // 3600, whole // 60 % 60, whole % 60
+    if hours:
+        return f"{hours}:{minutes:02}:{seconds:02}"
+    return f"{minutes}:{seconds:02}" if minutes else f"{seconds} s"

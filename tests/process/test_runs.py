@@ -2,11 +2,14 @@
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 import time
 
+import pyte
 import pytest
 
 from stoker.runs.file import read
@@ -145,3 +148,54 @@ def test_a_page_that_cannot_be_written_is_told(tmp_path):
     result = stoker(tmp_path, "report", "--html", "/proc/nothing.html")
     assert result.returncode == 1
     assert "the page was not written" in result.stderr
+
+
+def in_terminal(folder, *words):
+    """What `stoker` writes to a terminal of 80x24, and its exit code."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    environ = ENVIRON | {
+        "XDG_STATE_HOME": str(folder / "state"),
+        "TERM": "xterm",
+        "PYTHONUTF8": "1",
+    }
+    command = [sys.executable, "-m", "stoker", *words]
+    process = subprocess.Popen(command, env=environ, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    return process, ours
+
+
+def test_a_run_is_watched_in_a_terminal_until_it_ends(tmp_path):
+    command = [*under_stoker(quiet=False), sys.executable, "train.py", "wait"]
+    with started(command, tmp_path) as running:
+        running.wait_for("in the loop")
+        while not logs_of(tmp_path):  # the keeper writes once a second
+            assert running.process.poll() is None
+        process, terminal = in_terminal(tmp_path, "top")
+        shown, written = pyte.Screen(80, 24), pyte.ByteStream()
+        written.attach(shown)
+        while not any("running" in row for row in shown.display):
+            written.feed(os.read(terminal, 1 << 16))
+        assert any(row.startswith("train.py:") or "/train.py:" in row for row in shown.display)
+        running.signal(signal.SIGTERM)
+        running.finish()
+        rest = b""
+        while True:
+            try:
+                rest += os.read(terminal, 1 << 16)
+            except OSError:  # it has ended
+                break
+        assert process.wait(PATIENCE_S) == 0
+        os.close(terminal)
+    assert b"\x1b[?1049l" in rest  # the screen that was there before is there again
+    assert "SIGTERM" in rest.rpartition(b"\x1b[?1049l")[2].decode()
+
+
+def test_elsewhere_it_is_a_line_and_without_a_run_a_reason(tmp_path):
+    assert stoker(tmp_path, "top").returncode == 2
+    assert "no run lasts" in stoker(tmp_path, "top").stderr
+    finished([*under_stoker(quiet=False), sys.executable, "train.py", "end"], tmp_path)
+    (run,) = logs_of(tmp_path)
+    told = stoker(tmp_path, "top", run.name)
+    assert told.returncode == 0
+    assert told.stdout.startswith(f"{run.name} exit ")

@@ -10,6 +10,7 @@ usage: stoker run [flags] -- COMMAND ...
        stoker verify [flags] -- COMMAND ...
        stoker probe [flags] -- COMMAND ...
        stoker report [flags] [RUN [RUN]]
+       stoker top [RUN]
        stoker runs | status | config | env [flags]
        stoker completions bash|zsh|fish
 
@@ -22,6 +23,7 @@ commands:
   probe        measure a data-parallel command's links, what its steps wait for, and what --gradients
                would bring
   runs         the runs that were logged on this machine
+  top          a run of this machine while it lasts: its speed, and where the time of its steps goes
   report       a page on a run: what it waited for, and when; or two runs side by side
   status       the nodes of a Ray cluster, and what each run does there
   config       every setting, its value here, and where that comes from
@@ -38,7 +40,7 @@ OUR_BUG = 70
 WRONG_USE = 2
 EXAMINES = ("doctor", "verify", "probe")  # a command, for a while
 STARTS = ("run", *EXAMINES)  # a command
-TELLS = ("runs", "report", "status", "config", "env", "completions")
+TELLS = ("runs", "top", "report", "status", "config", "env", "completions")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -39,13 +39,14 @@ class Command(NamedTuple):
 def commands() -> dict[str, Command]:
     from stoker.cli import examine
     from stoker.cli.main import EXAMINES, STARTS, TELLS
-    from stoker.cli.tell import report, runs, status
+    from stoker.cli.tell import report, runs, status, top
 
     return {
         "run": Command(config.SETTINGS, True),
         **{name: Command(examine.subcommand(name).FLAGS, True) for name in EXAMINES},
         "runs": Command(runs.FLAGS, False),
         "report": Command(report.FLAGS, False),
+        "top": Command(top.FLAGS, False),
         "status": Command(status.FLAGS, False),
         "config": Command(config.SETTINGS, False),
         "env": Command((), False),

@@ -12,7 +12,7 @@ from stoker.reports.summary import summary
 from stoker.runs.buckets import Span, bounds_of
 from stoker.runs.file import Run
 from stoker.stalls.split import WORDS, Split, split_of
-from stoker.tables import counted
+from stoker.tables import clock, counted
 
 MAX_BARS = 240  # of a picture: a day's spans are more than a screen has room for
 WIDTH, HEIGHT, LEFT, BOTTOM = 960, 220, 80, 28  # of a picture, in its own units
@@ -126,7 +126,7 @@ def _timeline(bars: Sequence[Bar]) -> str:
     for bar in bars:
         x, width = _x(bar.at_s, end_s), max(0.5, (WIDTH - LEFT) * bar.long_s / end_s - 0.5)
         total_s, y = sum(bar.split), float(HEIGHT)
-        drawn.append(f"<g><title>{_clock(bar.at_s)}: {_text(_in_words(bar.split))}</title>")
+        drawn.append(f"<g><title>{clock(bar.at_s)}: {_text(_in_words(bar.split))}</title>")
         for name, part_s in bar.split._asdict().items():
             if part_s:
                 height = HEIGHT * part_s / total_s
@@ -180,7 +180,7 @@ def _rates(bars: Sequence[Bar]) -> str:
         x, width = _x(bar.at_s, end_s), max(0.5, (WIDTH - LEFT) * bar.long_s / end_s - 0.5)
         height = HEIGHT / 2 * rate / top
         drawn.append(
-            f"<g><title>{_clock(bar.at_s)}: {rate:,.0f} samples a second</title>"
+            f"<g><title>{clock(bar.at_s)}: {rate:,.0f} samples a second</title>"
             f'<rect class="rate" x="{x:.1f}" y="{HEIGHT - height:.1f}" width="{width:.1f}" height="{height:.1f}"/></g>'
         )
     mean = sum(bar.num_samples for bar in bars) / sum(bar.long_s for bar in bars)
@@ -190,7 +190,7 @@ def _rates(bars: Sequence[Bar]) -> str:
 
 
 def _clocks(end_s: float) -> str:
-    return _ticks([(0.0, "0 s"), (end_s / 2, _clock(end_s / 2)), (end_s, _clock(end_s))], end_s)
+    return _ticks([(0.0, "0 s"), (end_s / 2, clock(end_s / 2)), (end_s, clock(end_s))], end_s)
 
 
 def _histogram(steps: Sequence[tuple[int, int]]) -> str:
@@ -240,7 +240,7 @@ def _slowest(run: Run) -> str:
     places = {loader["number"]: loader["place"] for loader in run.loaders}
     rows = [
         [
-            _clock(s.at_s), places.get(s.number, ""), f"{s.batch:,}", _seconds(s.step_s), _seconds(s.wait_s),
+            clock(s.at_s), places.get(s.number, ""), f"{s.batch:,}", _seconds(s.step_s), _seconds(s.wait_s),
             _in_words(split_of(s.wait_s, s.step_s - s.wait_s, s.seen)),
         ]
         for s in run.slowest
@@ -329,12 +329,3 @@ def _seconds(value: float) -> str:
         return f"{value:.1f} s"
     digits = max(0, 1 - math.floor(math.log10(max(value * 1e3, 1e-3))))
     return f"{value * 1e3:.{min(digits, 2)}f} ms"
-
-
-def _clock(value: float) -> str:
-    """A moment of a run, from its beginning on: 12 s, 3:05, 2:00:00."""
-    whole = round(value)
-    hours, minutes, seconds = whole // 3600, whole // 60 % 60, whole % 60
-    if hours:
-        return f"{hours}:{minutes:02}:{seconds:02}"
-    return f"{minutes}:{seconds:02}" if minutes else f"{seconds} s"

@@ -64,14 +64,14 @@ def chosen(names: list[str]) -> list[Run]:
         raise ConfigError("no run has been logged yet: stoker run -- python train.py")
     if len(names) > 2:
         raise ConfigError(f"takes two runs at most: {' '.join(names)!r}")
-    wanted = [_of_name(files, name) for name in names] or files[-1:]
+    wanted = [of_name(files, name) for name in names] or files[-1:]
     runs = readable(wanted)
     if len(runs) < len(wanted):
         raise ConfigError(f"no log can be read in {' or '.join(map(str, wanted))}")
     return runs
 
 
-def _of_name(files: list[Path], name: str) -> Path:
+def of_name(files: list[Path], name: str) -> Path:
     found = [file for file in files if file.stem.startswith(name)]
     exact = [file for file in found if file.stem == name]
     if len(exact or found) != 1:
