@@ -354,6 +354,27 @@ def alone(bar: float, key: str, unit: str, what: str) -> Check:
     return at_least(bar, key, how=How.VALUE, other="stoker", unit=unit, what=what)
 
 
+def recording(case: str) -> Case:
+    """What it costs a loop that it is looked at: with and without, in turns, in one process."""
+    what = f"of the steps, {case}"
+    check = at_most(0.5, "cost_percent", how=How.VALUE, other="stoker", unit=" %", what=what)
+    flags = ("--case", case)
+    return Case(
+        script="recording.py", label=case, flags=flags, quick_flags=("--windows", "6"), is_alone=True,
+        checks=(check,),
+    )  # fmt: skip
+
+
+def predicted(case: str) -> Case:
+    """What `stoker doctor` predicts, and what stoker then delivers."""
+    what = f"of its predictions within a fifth, {case}"
+    check = alone(0.8, "within_frac", "", what)
+    flags = ("--case", case)
+    return Case(
+        script="doctor.py", label=case, flags=flags, is_alone=True, limit_s=900.0, checks=(check,)
+    )
+
+
 LOSSLESS = Case(
     script="lossless.py",
     quick_flags=("--num-rounds", "5"),
@@ -949,6 +970,21 @@ FIGURES = {
             name="nothing-to-gain",
             work="short training scripts that gain nothing, from the command's start to its end",
             cases=tuple(whole(work, hardly_later(work)) for work in SHORT_SCRIPTS),
+            num_quick_pairs=1,
+        ),
+        Figure(
+            name="doctor",
+            work="predictions of stoker doctor, and the speed that stoker run then has",
+            cases=tuple(
+                predicted(case) for case in ("images", "images-workers", "mel", "pure", "model")
+            ),
+            num_pairs=1,
+            num_quick_pairs=1,
+        ),
+        Figure(
+            name="recording",
+            work="steps of 20 ms whose thread is looked at fifty times a second, and not, in turns of half a second",
+            cases=(recording("model"), recording("python")),
             num_quick_pairs=1,
         ),
         Figure(

@@ -85,6 +85,19 @@ def test_a_run_that_lasts_is_told_so_and_one_whose_keeper_was_killed_was_lost(tm
     assert "ends in the middle" in page(tmp_path)
 
 
+def test_a_run_is_compared_with_the_same_command_as_plain_pytorch(tmp_path):
+    for flags in (["--off"], []):
+        finished([*under_stoker(*flags, quiet=False), sys.executable, "train.py", "end"], tmp_path)
+    plain, after = logs_of(tmp_path)
+    shown = page(tmp_path)
+    assert f"Before and after: beside {plain.name}" in shown
+    assert stoker(tmp_path, "report", plain.name).returncode == 0
+    assert "Before and after" not in (tmp_path / "stoker-report.html").read_text()
+    finished([*under_stoker(quiet=False), sys.executable, "train.py", "raise"], tmp_path)
+    assert "Before and after" not in page(tmp_path)  # another command
+    assert after.report["loaders"][0]["offloaded"]
+
+
 def page(folder):
     assert stoker(folder, "report").returncode == 0
     return (folder / "stoker-report.html").read_text()

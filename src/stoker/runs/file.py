@@ -123,6 +123,16 @@ class Run(NamedTuple):
         )
 
 
+def about_of(file: Path) -> dict[str, Any] | None:
+    """Return what the first line of a log says of its run; None if the file is none of ours, or cannot be read."""
+    with contextlib.suppress(OSError, ValueError, TypeError, LookupError, AttributeError):
+        with file.open("rb") as lines:
+            entry: dict[str, Any] = json.loads(lines.readline())
+        if entry.pop("kind") == "run" and entry["version"] == VERSION:
+            return entry
+    return None
+
+
 def read(file: Path) -> Run | None:
     """Return a run; None if the file is none of ours. Raises OSError."""
     about: dict[str, Any] = {}

@@ -88,8 +88,17 @@ def test_a_page_says_where_the_time_went():
     assert "the model 38%, waiting for data 20%" in text  # of a bar, and of a slow step
     assert "all else 7" not in text
     both = Checker(page_of([a_run(), run])).text
-    assert re.search(r"waiting for data15\.0 s12\.0 s0\.80x", both)
-    assert re.search(r"all else45\.0 s0\.0 s0\.00x", both)
+    assert "of a step: waiting for data5.0 ms4.0 ms0.80x" in both
+    assert "of a step: all else15.0 ms0.0 ms0.00x" in both
+
+
+def test_a_run_is_shown_beside_what_it_was_before():
+    before, after = a_run("20270114-080000-6", num_s=120), a_run(rate=100)
+    text = Checker(page_of([after], before)).text
+    assert "Before and after: beside 20270114-080000-6" in text
+    assert "plain PyTorchwith stokerwith stoker / plain PyTorch" in text
+    assert re.search(r"samples a second, from the first batch on403\.4813\.6 ?2\.02x", text)
+    assert "of a step: all else15.0 ms7.5 ms0.50x" in text
 
 
 def test_pictures_have_words_for_those_who_do_not_see_them():

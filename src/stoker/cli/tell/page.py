@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from stoker.reports.summary import summary
 from stoker.runs.buckets import Span, bounds_of
-from stoker.runs.file import Run
+from stoker.runs.file import Run, Totals
 from stoker.stalls.split import WORDS, Split, split_of
 from stoker.tables import clock, counted
 
@@ -46,14 +46,18 @@ class Bar(NamedTuple):
     split: Split
 
 
-def page_of(runs: Sequence[Run]) -> str:
-    """Return the page of a run, or of two: the second is compared with the first."""
+def page_of(runs: Sequence[Run], before: Run | None = None) -> str:
+    """Return the page of a run, or of two: the second is compared with the first. before: a run as plain PyTorch, that
+    the only one is compared with."""
     title = "stoker: " + " and ".join(run.name for run in runs)
     parts = [f"<h1>{_text(title)}</h1>"]
     if len(runs) == 2:
-        parts.append(_comparison(*runs))
+        parts.append(_comparison(runs[0], runs[1], "first", "second"))
     for run in runs:
         parts += _parts_of(run, with_name=len(runs) == 2)
+    if before is not None:
+        heading = f"<h2>Before and after: beside {_text(before.name)}</h2>"
+        parts += [heading, _comparison(before, runs[0], "plain PyTorch", "with stoker")]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -283,21 +287,26 @@ def _ways(report: dict[str, Any]) -> list[str]:
     return parts
 
 
-def _comparison(a: Run, b: Run) -> str:
+def _comparison(a: Run, b: Run, name_a: str, name_b: str) -> str:
     rows = []
     x, y = a.totals(), b.totals()
     for name, first, second, unit in (
         ("time", x.wall_s, y.wall_s, "s"),
         ("samples a second, from the first batch on", x.rate, y.rate, ""),
         *(
-            (WORDS[name], first_s, second_s, "s")
+            (f"of a step: {WORDS[name]}", _of_step(first_s, x), _of_step(second_s, y), "ms")
             for name, first_s, second_s in zip(Split._fields, a.split(), b.split(), strict=True)
             if first_s or second_s
         ),
     ):
         ratio = f"{second / first:.2f}x" if first else ""
         rows.append([name, _amount(first, unit), _amount(second, unit), ratio])
-    return _table(["", "#first", "#second", "#second / first"], rows)
+    return _table(["", f"#{name_a}", f"#{name_b}", f"#{name_b} / {name_a}"], rows)
+
+
+def _of_step(seconds: float, totals: Totals) -> float:
+    """Return milliseconds of a step, for runs that are not equally long."""
+    return 1e3 * seconds / max(1, totals.num_batches)
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

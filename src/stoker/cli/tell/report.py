@@ -12,7 +12,7 @@ from stoker.cli.flags import parse
 from stoker.cli.tell.runs import logs, readable, told
 from stoker.errors import ConfigError
 from stoker.runs.buckets import Row, Slow
-from stoker.runs.file import Run
+from stoker.runs.file import Run, about_of, read
 from stoker.stalls.split import Seen
 
 USAGE = """\
@@ -20,6 +20,7 @@ usage: stoker report [--html FILE] [--json | --csv] [RUN [RUN]]
 
 Write a page on a run from its log, or on two of which the second is compared with the first.
 RUN is a name that stoker runs lists, or the beginning of one; without it: the newest run.
+A page on one run compares it with the newest of the same command under stoker run --off.
 
   --html FILE  where the page goes to; default: stoker-report.html
   --json       on stdout: the run, its spans of time, the steps' times and the report
@@ -53,7 +54,8 @@ def main(words: list[str]) -> int:
     elif given.get("csv"):
         sys.stdout.write(as_csv(runs))
     else:
-        return _write_page(runs, Path(given.get("html", "stoker-report.html")))
+        before = plain_of(runs[0], logs()) if len(runs) == 1 else None
+        return _write_page(runs, before, Path(given.get("html", "stoker-report.html")))
     return 0
 
 
@@ -113,11 +115,28 @@ def as_csv(runs: list[Run]) -> str:
     return out.getvalue()
 
 
-def _write_page(runs: list[Run], file: Path) -> int:
+def plain_of(run: Run, files: list[Path]) -> Run | None:
+    """Return the newest run of the same command, in the same folder, as plain PyTorch (--off); None if there is none, or
+    the run is one itself."""
+    if run.about["settings"].get("off"):
+        return None
+    for file in reversed(files):
+        about = about_of(file)
+        same = about is not None and all(
+            about[key] == run.about[key] for key in ("command", "folder", "host", "rank")
+        )
+        if same and about is not None and about["settings"].get("off"):
+            found = read(file)
+            if found is not None and found.spans:
+                return found
+    return None
+
+
+def _write_page(runs: list[Run], before: Run | None, file: Path) -> int:
     from stoker.cli.tell.page import page_of
 
     try:
-        file.write_text(page_of(runs))
+        file.write_text(page_of(runs, before))
     except OSError as error:
         speak.say(f"the page was not written: {error}")
         return NOT_WRITTEN
