@@ -45,7 +45,7 @@ BOUNDS = {
 
 
 @pytest.mark.parametrize(("bound", "command"), BOUNDS.items(), ids=BOUNDS)
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_the_verdict_is_what_the_script_is_bound_by(doctor, bound, command):
     facts = facts_of(doctor(*command, flags=["--json", "--limit-s=20"]))
     assert bound_of(facts.plain.split)[0] == bound
@@ -67,6 +67,7 @@ def test_a_slow_script_is_shown_the_way_in_one_command(doctor):
     assert max(map(len, lines[:-1])) <= 90  # but for the command, which may be long
 
 
+@pytest.mark.full
 def test_what_is_remembered_is_told_with_what_it_brings(doctor):
     facts = facts_of(doctor("examined.py", "pure", flags=["--json"]))
     assert facts.kept.serves and "Pixels" in facts.kept.place
@@ -94,7 +95,7 @@ LOADERS = {
 
 
 @pytest.mark.parametrize(("how", "batch_size"), LOADERS.values(), ids=LOADERS)
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_whatever_kind_of_loader_it_is_examined(doctor, how, batch_size):
     facts = facts_of(doctor("examined.py", *how, flags=["--json", "--limit-s=25"]))
     assert (facts.why, facts.setup.batch_size) == ("", batch_size)
@@ -107,6 +108,7 @@ def test_whatever_kind_of_loader_it_is_examined(doctor, how, batch_size):
     assert all(0.4 * facts.plain.rate < rate < 4 * facts.plain.rate for rate in rates)
 
 
+@pytest.mark.full
 def test_a_script_that_fails_while_it_is_examined_shows_its_error(doctor):
     result = doctor("examined.py", "breaks", flags=["--steps=1000"])
     assert result.returncode == 4
@@ -114,6 +116,7 @@ def test_a_script_that_fails_while_it_is_examined_shows_its_error(doctor):
     assert "ValueError: of the script's own" in result.stderr
 
 
+@pytest.mark.full
 def test_ranks_with_short_epochs_wait_for_each_other_to_the_end(doctor):
     """All go on to free batches at the same step: else one would leave its epoch, and the other wait for it."""
     command = [*TORCHRUN, "split.py", "data=0.005,ranks=0.02,epoch=7", MANY]
@@ -135,7 +138,7 @@ CANNOT = {
 
 
 @pytest.mark.parametrize(("command", "code", "text"), CANNOT.values(), ids=CANNOT)
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_what_cannot_be_examined_is_told_why(doctor, command, code, text):
     result = doctor(*command)
     assert result.returncode == code, result.stdout + result.stderr
@@ -145,7 +148,7 @@ def test_what_cannot_be_examined_is_told_why(doctor, command, code, text):
 @pytest.mark.parametrize(
     "flags", [["--steps=2"], ["--limit-s=0"], ["--price-worker=x"], ["--chains=3"]]
 )
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_wrong_flags_are_refused(doctor, flags):
     result = doctor("split.py", "data=0.01", MANY, flags=flags)
     assert result.returncode == 2
@@ -163,6 +166,7 @@ def test_ctrl_c_leaves_nothing(tmp_path):
     assert [file for file in result.left_files() if "stoker" in file] == []
 
 
+@pytest.mark.full
 def test_a_dataset_that_fails_in_a_copy_is_told_and_the_rest_is_known(doctor):
     facts = facts_of(doctor("examined.py", "alone", flags=["--json", "--limit-s=20"]))
     assert facts.costs.why.startswith("RuntimeError: only in the first process")

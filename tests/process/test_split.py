@@ -57,7 +57,7 @@ SCRIPTS = {
 
 @pytest.mark.parametrize("flags", [["--off"], []], ids=["plain", "stoker"])
 @pytest.mark.parametrize("parts", SCRIPTS.values(), ids=SCRIPTS)
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_a_split_is_what_the_script_knows_it_to_be(tmp_path, parts, flags):
     result = ran(tmp_path, parts, 60, *flags)
     assert result.returncode == 0, result.stderr
