@@ -59,8 +59,8 @@ done
 
 workers="$(sbatch --parsable --job-name=stoker-worker --array="1-$num_nodes" --nodes=1 --ntasks=1 \
     --cpus-per-task="$node_cores" --requeue --open-mode=append "${node_flags[@]}" \
-    --wrap "trap : TERM # the last line is for then, too
-            ${start[*]} --address=$node_ip:$port --num-cpus=$node_cores --temp-dir=/tmp/ray-\$SLURM_JOB_ID
+    --wrap "ended=; trap 'ended=yes' TERM # the last line is for then, too
+            [ -n \"\$ended\" ] || ${start[*]} --address=$node_ip:$port --num-cpus=$node_cores --temp-dir=/tmp/ray-\$SLURM_JOB_ID
             rm -rf /tmp/ray-\$SLURM_JOB_ID")"
 
 # In the background, so that the traps run while it does.
