@@ -88,7 +88,7 @@ class Hook:
         self._model: Callable[[], Any] = weakref.ref(model)
         self._theirs: tuple[Callable[..., Any], object] | None = None
         self._is_new_step = True
-        self._last: Any = None  # the future of the last bucket of a step
+        self._is_waited_for = False  # the last bucket of a step
         self._exchange, self.counts = exchange, counts
         weakref.finalize(model, exchange.close).atexit = exchange.closes_at_exit
 
@@ -114,15 +114,20 @@ class Hook:
             self._is_new_step |= is_new_step
             return _plain(model, buffer, model.process_group.size())
         future = self._exchange.exchange(bucket.parameters(), buffer, is_new_step)
-        if bucket.is_last():
-            self._last = future
+        if bucket.is_last() and buffer.device.type == "cpu":  # no backward pass waits on a device's
+            self._is_waited_for = True
+            future.add_done_callback(self._came)
         return future
 
     def exposed(self) -> float:
         """Return 1 while the backward pass has computed all gradients and waits for the other ranks, else 0.
-        May be called by any thread."""
-        last = self._last
-        return float(last is not None and not last.done())
+
+        May be called by any thread: asks no future, whose lock may be held by who waits for the interpreter's.
+        """
+        return float(self._is_waited_for)
+
+    def _came(self, future: Any) -> None:
+        self._is_waited_for = False
 
 
 def compressing(
