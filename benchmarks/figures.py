@@ -985,6 +985,7 @@ FIGURES = {
             name="recording",
             work="steps of 20 ms whose thread is looked at fifty times a second, and not, in turns of half a second",
             cases=(recording("model"), recording("python")),
+            num_pairs=1,  # of sixty pairs of windows each
             num_quick_pairs=1,
         ),
         Figure(
