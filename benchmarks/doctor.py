@@ -85,7 +85,7 @@ def main() -> None:
             is_later = "remembered" in each.name
             run = [*stoker, "run", *each.flags.split(), "--no-stalls", "--", *command]
             if not is_later:
-                run[3:3] = ["--cache", "off"]  # as it is before anything is remembered
+                run[4:4] = ["--cache", "off"]  # as it is before anything is remembered
             ran(run, environ | {"XDG_STATE_HOME": state}, REMEMBERED_RUN_S if is_later else RUN_S)
             rows.append((each.name, each.low, each.high, rate_of(Path(state))))
     held = [(1 - FIFTH) * low <= rate <= (1 + FIFTH) * high for _, low, high, rate in rows]

@@ -78,7 +78,8 @@ def kept(
 
 
 def _tried(loader: Any, setup: Setup, loop: Loop, name: str, flags: str, run: exam.Run) -> Trial:
-    settings = _settings(flags)
+    # Else a small dataset would be remembered before long: that is told apart.
+    settings = _settings(flags)._replace(cache="off")
     told = in_child(lambda: _data_rate(loader, setup, loop, settings, run), 4 * RATE_S + MORE_S)
     if isinstance(told, str):
         return Trial(name, flags, why=told, is_left=False)
