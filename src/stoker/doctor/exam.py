@@ -58,7 +58,7 @@ class Meter(Protocol):
 
 
 class Moment(NamedTuple):
-    """What was counted when the loop got a batch."""
+    """Says what was counted when the loop got a batch."""
 
     got_s: float
     cpu_s: float
@@ -66,7 +66,7 @@ class Moment(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step: from one batch to the next. num: samples of that."""
+    """Describes a step: from one batch to the next. num: samples of that."""
 
     wall_s: float
     wait_s: float
@@ -76,7 +76,7 @@ class Step(NamedTuple):
 
 
 class Examined:
-    """What is known of one loader; its iterators share it. loader: the script's own."""
+    """Holds what is known of one loader; its iterators share it. loader: the script's own."""
 
     def __init__(self, exam: "Exam", loader: Any, record: LoaderRecord) -> None:
         self.exam, self.loader, self.record = exam, loader, record

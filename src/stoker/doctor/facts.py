@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from stoker.reports.metrics import FastPlace
 from stoker.stalls.split import Split
 
 
@@ -53,17 +54,6 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """Counts results of one faster way: how many were made by it, and by the original after all; why: it is left
-    alone, else empty."""
-
-    place: str
-    num_made: int
-    num_refused: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class Trial:
     """Says how fast stoker makes batches of the script's loader, while nothing is trained.
 
@@ -77,7 +67,7 @@ class Trial:
     rate: float = 0.0
     why: str = ""
     is_left: bool = True
-    fast: list[Way] = field(default_factory=list)
+    fast: list[FastPlace] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +111,7 @@ class Facts:
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> "Facts":
         trials = [
-            Trial(**each | {"fast": [Way(**way) for way in each["fast"]]})
+            Trial(**each | {"fast": [FastPlace(**way) for way in each["fast"]]})
             for each in told["trials"]
         ]
         costs = told["costs"] and Costs(

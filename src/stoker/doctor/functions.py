@@ -24,7 +24,7 @@ _OPENED_CLASSES = ("Compose.", "Sequential.", "ComposeV2.")
 
 
 class Call(Protocol):
-    """What one function has called: see cProfile.Profile.getstats."""
+    """Says what one function has called: see cProfile.Profile.getstats."""
 
     @property
     def code(self) -> CodeType | str: ...

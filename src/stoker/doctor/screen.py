@@ -87,7 +87,7 @@ def _found(facts: Facts) -> str:
         if trial.why
     ]
     for way in next((trial.fast for trial in reversed(facts.trials) if trial.fast), ()):
-        done = f"{way.num_made - way.num_refused:,} of {way.num_made:,} made faster"
+        done = f"{way.num_made - way.num_refused:,} of {way.num_made:,} made faster, {way.num_checked:,} compared"
         lines.append(f"{way.place}: {f'left alone, {way.why}' if way.why else done}")
     if facts.kept is not None:
         kept, place = facts.kept, facts.kept.place.rpartition("/")[2]

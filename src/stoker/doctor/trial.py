@@ -22,9 +22,10 @@ from stoker.blame import is_installed
 from stoker.clock import Deadline, now_s, thread_cpu_s
 from stoker.config import Settings
 from stoker.doctor import exam
-from stoker.doctor.facts import Costs, Kept, Setup, Trial, Way
+from stoker.doctor.facts import Costs, Kept, Setup, Trial
 from stoker.doctor.functions import costs_by_function
 from stoker.poll_loop import wait_ready
+from stoker.reports.metrics import FastPlace
 
 MAX_SAMPLES = 256  # that are made one by one
 RATE_S = 4.0  # of batches that come as fast as they can
@@ -83,7 +84,7 @@ def _tried(loader: Any, setup: Setup, loop: Loop, name: str, flags: str, run: ex
     told = in_child(lambda: _data_rate(loader, setup, loop, settings, run), 4 * RATE_S + MORE_S)
     if isinstance(told, str):
         return Trial(name, flags, why=told, is_left=False)
-    return Trial(name, flags, **told | {"fast": [Way(**way) for way in told.get("fast", ())]})
+    return Trial(name, flags, **told | {"fast": [FastPlace(**way) for way in told.get("fast", ())]})
 
 
 def _settings(flags: str) -> Settings:
@@ -336,7 +337,7 @@ def _data_rate(
     if not num_batches:
         raise RuntimeError("its epochs are too short")
     places = run.recorder().fast() or ()
-    fast = [asdict(Way(each.place, each.num_made, each.num_refused, each.why)) for each in places]
+    fast = [asdict(each) for each in places]
     return {"num_workers": record.chains, "rate": num / took_s, "fast": fast}
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from stoker.runs.buckets import Buckets, Look, Row, Slow, Span
 from stoker.runs.folder import is_written, prune
-from stoker.stalls.split import Seen, Split, split_of
+from stoker.stalls.split import Seen, Split, split_of, summed
 
 VERSION = 1
 MAX_SAME_NAME = 100  # runs of one process that begin in one second
@@ -100,11 +100,16 @@ class Run(NamedTuple):
     def name(self) -> str:
         return self.file.stem
 
+    @property
+    def state(self) -> str:
+        """How it ended, or that it has not."""
+        ended: str = self.report["ended"] if self.report else "lost"
+        return "running" if self.lasts else ended
+
     def split(self) -> Split:
         """Return where the time of its steps went, all loaders together."""
         rows = [row for span in self.spans for row in span.rows]
-        splits = [split_of(row.wait_s, row.busy_s, row.seen) for row in rows]
-        return Split(*map(sum, zip(*splits, strict=True))) if splits else split_of(0.0, 0.0, Seen())
+        return summed(split_of(row.wait_s, row.busy_s, row.seen) for row in rows)
 
     def totals(self) -> Totals:
         """Return what it came to; of a run that has not ended as far as its log goes."""

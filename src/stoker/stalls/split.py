@@ -4,6 +4,7 @@ Waiting and all else are measured (intercept/meter.py); what all else was is kno
 shares are taken of the measured time.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -70,3 +71,11 @@ def split_of(wait_s: float, busy_s: float, seen: Seen) -> Split:
         other_s=busy_s * (seen.other_s / all_seen_s),
         unseen_s=0.0,
     )
+
+
+def summed(splits: Iterable[Split]) -> Split:
+    """Add splits up; of none all parts are 0."""
+    return Split(*map(sum, zip(NOTHING, *splits, strict=True)))
+
+
+NOTHING = Split(*[0.0] * len(Split._fields))

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from stoker.doctor.facts import Costs, Facts, Kept, Setup, Steps, Trial, Way
+from stoker.doctor.facts import Costs, Facts, Kept, Setup, Steps, Trial
+from stoker.reports.metrics import FastPlace
 from stoker.stalls.split import Split
 
 SETUP = Setup(
@@ -25,7 +26,7 @@ FACTS = Facts(
     free=steps(wall_s=4.0, wait_s=0.0),  # 250
     costs=Costs(0.02, 0.02, 600_000, [("decode (data.py:4)", 0.015), ("collate", 0.001)]),
     trials=[
-        Trial("stoker run", "", 2, 120.0, fast=[Way("images", 100, 4, "")]),
+        Trial("stoker run", "", 2, 120.0, fast=[FastPlace("images", 100, 8, 4)]),
         Trial("stoker run --chains auto", "--chains auto", 4, 200.0),
     ],
     kept=Kept("/work/data.py:12 Photos", "serving", "whole samples", "", 1e6, 4_000_000_000),

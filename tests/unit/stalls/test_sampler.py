@@ -62,10 +62,12 @@ def test_a_thread_is_looked_at_until_it_is_over(adds):
     sampler.stop()
 
 
-def test_threads_of_the_scripts_are_as_many_as_without(sampler, adds):
+def test_threads_of_the_scripts_are_as_many_as_without(adds):
+    before = threading.enumerate()
+    sampler = sampler_of(adds, float, _thread.get_ident())
     adds.wait()
-    assert len(threading.enumerate()) == threading.active_count()
-    assert not [t for t in threading.enumerate() if "ampler" in repr(t)]
+    assert threading.enumerate() == before
+    sampler.stop()
 
 
 def test_it_ends_before_a_fork_and_goes_on_after_it(sampler, adds):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from stoker.reports.summary import summary
 from stoker.runs.buckets import Span, bounds_of
 from stoker.runs.file import Run, Totals
-from stoker.stalls.split import WORDS, Split, split_of
+from stoker.stalls.split import NOTHING, WORDS, Split, split_of, summed
 from stoker.tables import clock, counted
 
 MAX_BARS = 240  # of a picture: a day's spans are more than a screen has room for
@@ -115,10 +115,10 @@ def bars_of(spans: Sequence[Span]) -> list[Bar]:
     bars: dict[int, Bar] = {}
     for span in spans:
         place = int(span.at_s / long_s)
-        bar = bars.get(place) or Bar(place * long_s, long_s, 0, Split(*[0.0] * len(Split._fields)))
+        bar = bars.get(place) or Bar(place * long_s, long_s, 0, NOTHING)
         splits = [split_of(row.wait_s, row.busy_s, row.seen) for row in span.rows]
         num_samples = bar.num_samples + sum(row.num_samples for row in span.rows)
-        split = Split(*map(sum, zip(bar.split, *splits, strict=True)))
+        split = summed([bar.split, *splits])
         bars[place] = Bar(bar.at_s, long_s, num_samples, split)
     return [bars[place] for place in sorted(bars)]
 
@@ -140,7 +140,7 @@ def _timeline(bars: Sequence[Bar]) -> str:
                     f'height="{height:.1f}"/>'
                 )
         drawn.append("</g>")
-    whole = Split(*map(sum, zip(*(bar.split for bar in bars), strict=True)))
+    whole = summed(bar.split for bar in bars)
     label = f"{whole.data_s / (sum(whole) or 1):.0%} of the steps' time was waiting for data"
     left = f'<text x="{LEFT - 6}" y="20" text-anchor="end">100 %</text>'
     left += f'<text x="{LEFT - 6}" y="{HEIGHT}" text-anchor="end">0</text>'

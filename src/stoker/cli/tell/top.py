@@ -16,7 +16,7 @@ from stoker.errors import ConfigError
 from stoker.runs.buckets import Span
 from stoker.runs.file import Run, read
 from stoker.runs.folder import is_written
-from stoker.stalls.split import WORDS, Split, split_of
+from stoker.stalls.split import WORDS, Split, split_of, summed
 from stoker.tables import aligned, clock, counted
 
 USAGE = """\
@@ -106,8 +106,8 @@ def recent(spans: Sequence[Span]) -> list[Span]:
 
 
 def split_recently(spans: Sequence[Span]) -> Split:
-    splits = [split_of(row.wait_s, row.busy_s, row.seen) for span in spans for row in span.rows]
-    return Split(*map(sum, zip(*splits, strict=True))) if splits else Split(*[0.0] * len(WORDS))
+    rows = [row for span in spans for row in span.rows]
+    return summed(split_of(row.wait_s, row.busy_s, row.seen) for row in rows)
 
 
 def _rate(spans: Sequence[Span], number: int | None = None) -> float:
@@ -124,9 +124,8 @@ def line_of(run: Run) -> str:
     last, totals = recent(run.spans), run.totals()
     split = split_recently(last)
     waited = (split.data_s + split.own_s) / (sum(split) or 1.0)
-    state = "running" if run.lasts else run.report["ended"] if run.report else "lost"
     return (
-        f"{run.name} {state} {clock(totals.wall_s)}: {counted(totals.num_batches, 'batch', 'batches')}, "
+        f"{run.name} {run.state} {clock(totals.wall_s)}: {counted(totals.num_batches, 'batch', 'batches')}, "
         f"{_rate(last):,.0f} samples/s, waited {waited:.0%}"
     )
 
@@ -136,9 +135,8 @@ def screen(run: Run, width: int = 80, height: int = 24, blocks: str = PLAIN) -> 
     heights, the lowest first."""
     last, totals = recent(run.spans), run.totals()
     split = split_recently(last)
-    state = "running" if run.lasts else run.report["ended"] if run.report else "lost"
     lines = [
-        f"stoker top  {run.name}  {state}, {clock(totals.wall_s)}",
+        f"stoker top  {run.name}  {run.state}, {clock(totals.wall_s)}",
         " ".join(run.about["command"]),
         "",
     ]
