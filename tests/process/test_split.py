@@ -68,8 +68,7 @@ def test_a_split_is_what_the_script_knows_it_to_be(tmp_path, parts, flags):
 @pytest.mark.parametrize("flags", [["--off"], ["--gradients=8bit"]], ids=["plain", "stoker"])
 @pytest.mark.few(1)
 def test_waiting_for_other_ranks_is_known(tmp_path, flags):
-    # Of the first steps DDP's own timings are not there yet.
-    result = ran(tmp_path, "ranks=0.07,other=0.03", 80, *flags, ranks=2)
+    result = ran(tmp_path, "ranks=0.12,other=0.05", 50, *flags, ranks=2)
     assert result.returncode == 0, result.stderr
     check(told(json.loads((tmp_path / "report.0.json").read_text())), known(result))
 

@@ -210,10 +210,12 @@ def test_a_look_at_a_deep_stack_is_short():
         if levels:
             return deep(levels - 1)
         frame, times = sys._getframe(), []
-        for _ in range(200):
-            began = time.perf_counter()
+        for _ in range(
+            2000
+        ):  # the shortest of them is told: a busy machine makes some of them long
+            began = time.thread_time()
             REAL.of(frame)
-            times.append(time.perf_counter() - began)
+            times.append(time.thread_time() - began)
         return min(times)
 
     assert deep(100) < 100e-6  # half a percent of the time between two
