@@ -13,8 +13,10 @@ from typing import Annotated, Any, NamedTuple
 from stoker.errors import ConfigError
 
 USER_FILE = "stoker/config.toml"  # in $XDG_CONFIG_HOME, which is ~/.config unless it is set
+ORIGINS = "STOKER_ORIGINS"  # where each setting of a run comes from, a line each; for its log
 ARMED = "STOKER_RUN"  # set by `stoker run`; the .pth line looks for it
 LEAST_MEMORY_NBYTES = 1 << 20  # an extent that circulates
+LOOPBACK = "127.0.0.1"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -114,6 +116,15 @@ def _progress(text: str) -> str:
     raise ConfigError(f"progress: got {text!r}; give auto, on or off")
 
 
+def _page(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if text in ("1", "true"):  # of a file: any port
+        port = "0"
+    if port.isdecimal() and int(port) < 65536:
+        return f"{host or LOOPBACK}:{port}"
+    raise ConfigError(f"page: got {text!r}; give PORT or HOST:PORT")
+
+
 def _price(text: str) -> float:
     try:
         price = float(text)
@@ -169,7 +180,8 @@ def _path(text: str) -> str:
 
 
 class Setting(NamedTuple):
-    """The declaration of one setting. metavar: what the value looks like; empty for a switch;
+    """The declaration of one setting. metavar: what the value looks like; empty for a switch, in
+    brackets where it can be left out;
     short: its one letter; group: the heading in the help."""
 
     parse: Callable[[str], Any]
@@ -327,6 +339,31 @@ class Settings(NamedTuple):
             group=TOLD,
         ),
     ] = False
+    page: Annotated[
+        str | None,
+        Setting(
+            _page, "[PORT]",
+            "serve a page that shows the run while it lasts, and /metrics for Prometheus; its address is printed; "
+            "HOST:PORT: to other machines too; default of PORT: any that is free",
+            group=TOLD,
+        ),
+    ] = None
+    page_token: Annotated[
+        str | None,
+        Setting(
+            _path, "FILE",
+            "the page's token, as this file holds it; default: a new one for each run",
+            group=TOLD,
+        ),
+    ] = None
+    tensorboard: Annotated[
+        str | None,
+        Setting(
+            _path, "DIR",
+            "write scalars for TensorBoard there, in a folder of the run's own",
+            group=TOLD,
+        ),
+    ] = None
     progress: Annotated[
         str,
         Setting(

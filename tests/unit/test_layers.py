@@ -89,7 +89,8 @@ ARROWS: dict[str, set[str]] = {
     "memory": {"fingerprint", "wire"},
     "memory/decoders": {"fingerprint", "memory"},
     "fingerprint": set(),
-    "reports": {"runs", "stalls"},
+    "reports": {"live", "runs", "stalls"},
+    "live": {"runs", "stalls"},
     "runs": {"stalls"},
     "stalls": set(),
     "wire": set(),
@@ -140,7 +141,7 @@ PURE = {
     *(f"{room.replace('/', '.')}.{file.stem}"
       for room in ("scheduler", "scheduler/rules", "scheduler/tasks")
       for file in (ROOT / room).glob("[!_]*.py")),
-    "scheduler.rules.__init__", "runs.buckets", "stalls.split", "stalls.kinds",
+    "scheduler.rules.__init__", "runs.buckets", "runs.crew", "live.feed", "stalls.split", "stalls.kinds",
     "doctor.facts", "doctor.plan", "doctor.functions", "doctor.predict", "doctor.advice", "doctor.screen",
     "memory.phases", "memory.cut.hoist", "memory.cut.source", "memory.cut.halves",
     "memory.cut.live", "memory.cut.rewrite", "memory.cut.stepped", "memory.cut.callee",

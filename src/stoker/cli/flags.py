@@ -34,7 +34,9 @@ def parse(
                     f"{' before the command' if hint else ''}; stoker {name} --help lists the flags{hint}"
                 )
             setting = known[word]
-            if setting.metavar and not has_value:
+            if setting.metavar.startswith("[") and not has_value:
+                value = rest.pop(0) if rest and _is_taken(setting, rest[0]) else "0"
+            elif setting.metavar and not has_value:
                 if not rest or rest[0] == "--":
                     raise ConfigError(f"{word} needs a value: {setting.metavar}")
                 value = rest.pop(0)
@@ -42,6 +44,15 @@ def parse(
                 raise ConfigError(f"{word} needs a value: {setting.metavar}; it is empty")
             flags[setting.name] = value or "1"
     return flags, rest
+
+
+def _is_taken(setting: Setting, word: str) -> bool:
+    """Whether a word is the value of a flag that needs none, and not the command."""
+    try:
+        setting.parse(word)
+    except ConfigError:
+        return False
+    return True
 
 
 def _spelled_out(word: str, known: Iterable[str]) -> list[tuple[str, str, str]]:

@@ -10,7 +10,14 @@ import sys
 from os.path import isfile
 
 from stoker import __version__, config, speak
-from stoker.cli.checks import check_cluster, check_gradients, check_interpreter, make_room
+from stoker.cli.checks import (
+    check_cluster,
+    check_gradients,
+    check_interpreter,
+    check_page,
+    check_tensorboard,
+    make_room,
+)
 from stoker.cli.flags import listed, split
 from stoker.cli.settings import find
 from stoker.errors import ClusterUnavailable, ConfigError
@@ -37,6 +44,10 @@ def main(words: list[str]) -> int:
             check_cluster(settings.cluster, origins["cluster"])
         if settings.gradients is not None and not settings.off:
             check_gradients(origins["gradients"])
+        if settings.page is not None:
+            check_page(settings.page_token)
+        if settings.tensorboard is not None:
+            check_tensorboard(origins["tensorboard"])
     except ConfigError as error:
         speak.say(str(error))
         return WRONG_USE
@@ -48,6 +59,8 @@ def main(words: list[str]) -> int:
         speak.say(f"stoker {__version__} starts {' '.join(command)}; settings: {given}")
     environ = {k: v for k, v in os.environ.items() if not k.startswith("STOKER_")}
     environ |= {config.ARMED: "1", **settings.to_env()}
+    if origins:
+        environ[config.ORIGINS] = "\n".join(f"{name}={where}" for name, where in origins.items())
     if settings.cluster is not None and not settings.off:
         # Any will do, but all processes of the run must have one: it orders sets of strings.
         environ.setdefault("PYTHONHASHSEED", str(int.from_bytes(os.urandom(4)) or 1))

@@ -14,7 +14,14 @@ from stoker.config import SETTINGS, Settings
 from stoker.errors import ConfigError
 
 # Variables that begin as settings do and are none: cli/run.py, verify/record.py, deploy/.
-OTHERS = (config.ARMED, "STOKER_PROOF", "STOKER_PROBE", "STOKER_DOCTOR", "STOKER_ENV")
+OTHERS = (
+    config.ARMED,
+    "STOKER_PROOF",
+    "STOKER_PROBE",
+    "STOKER_DOCTOR",
+    "STOKER_ENV",
+    config.ORIGINS,
+)
 
 
 class Found(NamedTuple):

@@ -60,6 +60,7 @@ class Meter:
         self._left_s: float | None = None  # when the loop got its batch, at the last look
         self._shown_s = now_s()
         self._seen = (0, 0, 0, 0, 0, 0, 0, 0)
+        self._driver_id = 0
         self._drawn: deque[int] = deque()
         self._is_batch = True  # what an index list asks for
         self._lists: deque[Any] | None = None  # in place of _drawn, once torch keeps the iterator
@@ -216,6 +217,9 @@ class Meter:
         driver = getattr(iterator, "_driver", None)
         if driver is None:
             return
+        if id(driver) != self._driver_id:  # the first look at this iterator's
+            self._driver_id = id(driver)
+            self._recorder.serve(self._record, weakref.WeakMethod(driver.crew))
         stats, state, run = driver.stats, driver.state, self._recorder.run
         now = (
             stats.wire_nbytes, stats.raw_nbytes, stats.num_copied, stats.num_away,

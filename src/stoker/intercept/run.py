@@ -32,7 +32,7 @@ _fleet: "Fleet | None" = None
 # Guards the making of _recorder and _fleet. Taken again where a signal handler of the script's,
 # which came while one was made, iterates a loader: then that one makes it.
 _lock = threading.RLock()
-_said: set[str] = set()
+_said: dict[str, None] = {}  # in their order
 _looks: "list[Callable[[], None]]" = []  # at what else happens, whenever a recorder refreshes
 _exposed: "list[Callable[[], float]]" = []  # shares of a backward pass that wait for other ranks
 
@@ -53,6 +53,8 @@ def recorder() -> "Recorder":
             made = Recorder(settings, os.environ, _looks, cores(), _began_s, _exposed)
             _recorder = _recorder or made
             if _recorder is made:
+                for text in _said:
+                    made.said(text)
                 atexit.register(made.finish)
             else:
                 made.close()
@@ -221,8 +223,10 @@ def cores() -> int:
 def say_once(text: str) -> None:
     """Print one line on stderr, unless quiet or printed before."""
     if text not in _said and not settings.quiet:
-        _said.add(text)
+        _said[text] = None
         speak.say(text)
+        if _recorder is not None:
+            _recorder.said(text)
 
 
 def say_if_verbose(text: str) -> None:

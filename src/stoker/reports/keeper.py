@@ -59,7 +59,7 @@ import fcntl
 import signal
 import struct
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stoker.clock import now_s
 from stoker.reports.log import RunLog
@@ -67,8 +67,12 @@ from stoker.reports.metrics import as_json
 from stoker.runs.buckets import Look
 from stoker.runs.file import Writer
 
+if TYPE_CHECKING:  # most runs do without
+    from stoker.live.shown import Shown
+
 END_WAIT_MS = 2000  # from the last closed file to the end of a process
 LOOK_MS = 20  # how often it is looked for where there is no pidfd
+STAY_S = 5.0  # between two looks whether somebody still looks at the page
 LIVES_ON_MS = 500  # from the lifeline's end until it is looked whether its owner lives on
 _PIDFD_INFO_NBYTES = 64  # struct pidfd_info, first version
 _PIDFD_INFO_EXIT = 1 << 3
@@ -95,12 +99,14 @@ def main(folder: Path, is_over: bool, lifeline_fd: int, log_fd: int, pid_fd: int
 
         asked = settings.get("report_file")
         publish(report, folder / asked if asked else None, settings.get("quiet", False))
+    kept.stay()
 
 
 class Kept:
-    """Keeps the log in the state folder; none where it cannot be written."""
+    """Keeps the log in the state folder, none where it cannot be written; and shows it, where that is asked for."""
 
     def __init__(self) -> None:
+        self._shown: Shown | None = None
         self._writer: Writer | None = None
         self._is_off = False
         self._about: dict[str, Any] = {}
@@ -108,13 +114,22 @@ class Kept:
 
     def take(self, log: RunLog) -> None:
         """Append what is new; there is no log before the first batch."""
+        lines, looks = log.new_lines(), log.new_looks()
+        self._keep(lines, looks)
+        if self._shown is not None:
+            try:
+                self._shown.take(log, lines, looks)
+            except Exception as error:
+                self._show_no_more(error)
+
+    def _keep(self, lines: list[dict[str, Any]], looks: list[Look]) -> None:
         if self._is_off:
             return
-        lines, looks = log.new_lines(), log.new_looks()
         for line in lines:
             if line["kind"] == "settings":
                 told = {name: line[name] for name in ("pid", "rank", "began_s")}
                 self._about = line["about"] | told | {"runs_folder": line["runs_folder"]}
+                self._show(line["live"], dict(self._about))
             elif line["kind"] == "began":
                 self._about["began_s"] = line["began_s"]
             elif line["kind"] == "loader":
@@ -135,14 +150,49 @@ class Kept:
         loaders, self._loaders = self._loaders, []
         self._writer.take(loaders, looks, now_s())
 
+    def _show(self, asked: dict[str, Any], about: dict[str, Any]) -> None:
+        if asked["page"] is None and asked["tensorboard"] is None:
+            return
+        sys.path += asked["path"]  # of libraries that the script's Python finds
+        try:
+            from stoker.live.shown import Shown
+
+            self._shown = Shown(asked, about, about["runs_folder"])
+        except Exception as error:  # no such address, no such file, a library that is missing
+            self._show_no_more(error)
+
+    def _show_no_more(self, error: Exception) -> None:
+        from stoker import speak
+
+        self._shown = None
+        speak.say(f"the run is not shown: {type(error).__name__}: {error}")
+
     def end(self, log: RunLog, report: dict[str, Any]) -> None:
-        self.take(log)
+        lines, looks = log.new_lines(), log.new_looks()
+        self._keep(lines, looks)
+        if self._shown is not None:
+            try:
+                self._shown.end(log, lines, looks, report["ended"])
+            except Exception as error:
+                self._show_no_more(error)
         if self._writer is None or self._is_off:
             return
         try:
             self._writer.end(report)
         except OSError:
             self._is_off = True
+        self._writer.close()  # who looks whether the run lasts looks for that
+
+    def stay(self) -> None:
+        """Serve the page for as long as somebody has it open. Nothing of the run is held any more."""
+        server = None if self._shown is None else self._shown.server
+        if server is None or not server.is_looked_at:
+            return
+        os.dup2(
+            os.open(os.devnull, os.O_RDWR), 2
+        )  # who reads the script's stderr waits for its end
+        while server.is_looked_at:
+            select.select((), (), (), STAY_S)
 
 
 def _wait_ended(pid_fd: int, pid: int) -> None:

@@ -1,6 +1,6 @@
 """The run log: holds what the report is made from, in a file without a name.
 
-    done flag | run row | loader rows ... | looks, in a ring | JSON lines: settings, loaders, notes, digests
+    done flag | run row | loader rows ... | looks, in a ring | workers | JSON lines: settings, loaders, notes, digests
 
 Promise: what was written before a kill -9 can be read after it, by any process that holds the file.
 Rows are overwritten in place, lines are appended. Pure but for the file itself.
@@ -12,10 +12,12 @@ import mmap
 import os
 import struct
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 from stoker import descriptors, speak
 from stoker.reports.metrics import FastPlace, LoaderRecord, Remembered, RunRecord, layout_of
+from stoker.runs import crew
 from stoker.runs.buckets import Look
 from stoker.stalls.split import Seen
 
@@ -28,9 +30,10 @@ _COUNT = struct.Struct("<q")
 # A loader is looked at every 6 ms at most (intercept/meter.py), the ring every second.
 NUM_LOOKS = 4096
 _RING_AT = _LOOKS_AT + _COUNT.size
+_CREW_AT = _RING_AT + NUM_LOOKS * _LOOK.size
 _LINES_AT = 512 * 1024
 _LOADER_NBYTES, _RUN_NBYTES = layout_of(LoaderRecord).row.size, layout_of(RunRecord).row.size
-assert _RING_AT + NUM_LOOKS * _LOOK.size <= _LINES_AT
+assert _CREW_AT + crew.NBYTES <= _LINES_AT
 assert _ROWS_AT + MAX_LOADERS * _LOADER_NBYTES <= _LOOKS_AT and _RUN_NBYTES <= _ROWS_AT - _RUN_AT
 
 
@@ -91,6 +94,23 @@ class RunLog:
         rows = (_LOOK.unpack_from(ring, k % NUM_LOOKS * _LOOK.size) for k in range(first, num))
         return [Look(*row[:6])._replace(seen=Seen(*row[6:])) for row in rows]
 
+    def put_crew(self, looks: crew.Looks) -> None:
+        """Note what workers were seen to be at."""
+        row = looks.row()
+        self._map[_CREW_AT : _CREW_AT + len(row)] = row
+
+    def crew(self) -> crew.Crew:
+        return crew.read_row(self._map[_CREW_AT : _CREW_AT + crew.NBYTES])
+
+    def rows(self, numbers: Sequence[int]) -> tuple[RunRecord, list[LoaderRecord]]:
+        """Return the numbers of the process, and of loaders; of neither what is told in lines."""
+        run = RunRecord()
+        run.read_row(self._map[_RUN_AT : _RUN_AT + _RUN_NBYTES])
+        loaders = [LoaderRecord(number, "", True, [], 0) for number in numbers]
+        for loader in loaders:
+            self._read_loader(loader)
+        return run, loaders
+
     def append(self, kind: str, **values: Any) -> None:
         """Append a JSON line. Raises OSError if a limit on files forbids it."""
         if not descriptors.is_still(self.fd, self._is):
@@ -139,9 +159,12 @@ class RunLog:
         run.price_worker = settings.get("price_worker")
         run.price_trainer = settings.get("price_trainer")
         for loader in loaders:
-            start = _ROWS_AT + loader.number * _LOADER_NBYTES
-            loader.read_row(self._map[start : start + _LOADER_NBYTES])
+            self._read_loader(loader)
         return settings, run, loaders
+
+    def _read_loader(self, loader: LoaderRecord) -> None:
+        start = _ROWS_AT + loader.number * _LOADER_NBYTES
+        loader.read_row(self._map[start : start + _LOADER_NBYTES])
 
     def new_lines(self) -> list[dict[str, Any]]:
         """Return the lines since the last call; for one reader in another process."""

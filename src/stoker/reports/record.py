@@ -25,14 +25,16 @@ from stoker.config import Settings
 from stoker.reports.file import own_file, write
 from stoker.reports.log import MAX_LOADERS, RunLog
 from stoker.reports.metrics import FastPlace, LoaderRecord, Remembered, RunRecord, as_json
-from stoker.reports.ranks import Ranks, rank_of
+from stoker.reports.ranks import Ranks, local_rank, rank_of
 from stoker.reports.summary import summary
 from stoker.runs.about import about
+from stoker.runs.crew import At, Looks
 from stoker.runs.folder import folder_of
 from stoker.stalls.kinds import Kind
 from stoker.stalls.sampler import Sampler, sampler_of
 
 REMEMBERED_S = 5.0  # how stale what is known of remembered samples, and of faster ways, may be then
+MAX_SAID = 200  # messages
 REFRESH_S = 0.2  # how stale CPU time and memory may be after a kill -9
 
 _KEEPER_FDS = (7, 8, 9)  # lifeline, log, pidfd; a shell hands on no higher ones
@@ -107,6 +109,9 @@ class Recorder:
         self._ranks = Ranks()
         self._exchanged: list[Exchanged] = []
         self._looks, self._shares_exposed = looks, exposed
+        self._num_said = 0
+        self._crews: dict[int, weakref.WeakMethod[Callable[[], Any]]] = {}
+        self._crew_looks = Looks()
         self._report_file: Path | None = None
         self._quiet = settings.quiet
         self.run.cluster = settings.cluster
@@ -119,12 +124,24 @@ class Recorder:
         self.run.rank = rank_of(environ)
         self._quiet = self._quiet or bool(self.run.rank)  # one summary: rank 0's
         self._report_file = own_file(self._settings.report_json, self.run.rank)
-        if self._report_file is not None or not self._quiet:
+        shown = (self._report_file, self._settings.page, self._settings.tensorboard)
+        if any(shown) or not self._quiet:
             self._outlive(environ)
 
     def _runs_folder(self, environ: Mapping[str, str]) -> str | None:
         folder = None if self._settings.no_run_log else folder_of(environ)
         return None if folder is None else str(folder)
+
+    def _live(self, environ: Mapping[str, str]) -> dict[str, Any]:
+        """Return what of a run is shown while it lasts, as live/shown.py takes it; by one rank of a machine."""
+        asked = self._settings
+        is_first = local_rank(environ) == 0
+        return {
+            "page": asked.page if is_first else None,
+            "token_file": asked.page_token,
+            "tensorboard": asked.tensorboard,
+            "path": [path for path in sys.path if path.endswith("-packages")],
+        }
 
     def _outlive(self, environ: Mapping[str, str]) -> None:
         """Open the log, start the report keeper; if that fails, only a killed run has no report."""
@@ -144,7 +161,8 @@ class Recorder:
                 price_trainer=self._settings.price_trainer,
                 began_s=self._began_s,
                 runs_folder=self._runs_folder(environ),
-                about=about(self._settings),
+                about=about(self._settings, environ),
+                live=self._live(environ),
             )
             self._start_keeper()
             self._may_sample = not self._settings.no_stalls
@@ -253,13 +271,31 @@ class Recorder:
             self._sampler.thread = thread
         elif self._may_sample and not self._is_done:
             self._may_sample = False  # only one try
-            self._sampler = sampler_of(self._add_seen, self._exposed, thread)
+            self._sampler = sampler_of(self._add_seen, self._exposed, thread, self._look_at_crews)
 
     def _add_seen(self, kind: Kind, seconds: float) -> None:
         """Add what the training thread did; called by the sampler's thread, and nobody else writes these numbers."""
         record, name = self._sampled, kind.value
         if name and record is not None:
             setattr(record, name, getattr(record, name) + seconds)
+
+    def serve(self, record: LoaderRecord, crew: weakref.WeakMethod[Callable[[], Any]]) -> None:
+        """Note who makes a loader's batches now. crew: see Driver.crew."""
+        self._crews[record.number] = crew
+
+    def _look_at_crews(self) -> None:
+        """Count what workers are at, for the page; called by the sampler's thread."""
+        if self._settings.page is None or self._log is None:
+            return
+        found = []
+        with contextlib.suppress(Exception):  # of what changes meanwhile; the next look is soon
+            for number, crew in tuple(self._crews.items()):
+                look = crew()
+                if look is not None and (told := look()) is not None:
+                    num_held, workers = told
+                    found.append((number, num_held, [At(*each) for each in workers]))
+            self._crew_looks.add(found)
+            self._log.put_crew(self._crew_looks)
 
     def _exposed(self) -> float:
         return max((share() for share in self._shares_exposed), default=0.0)
@@ -301,6 +337,13 @@ class Recorder:
         if text not in record.notes:
             record.notes.append(text)
             self._append("note", number=record.number, text=text)
+
+    @speak.guarded
+    def said(self, text: str) -> None:
+        """Note a message to the user, for the page."""
+        if self._num_said < MAX_SAID:
+            self._num_said += 1
+            self._append("said", text=text, at_s=now_s() - self._began_s)
 
     @speak.guarded
     def refresh(self) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from stoker.stalls.split import Seen
 
-# How long a span is while a run is so old. A day has 2,640 spans, which is what a run's file grows by.
+# How long a span is while a run is so old. A day has 2,880 spans, which is what a run's file grows by.
 SPANS_S = ((600, 1), (3 * 3600, 10), (math.inf, 60))
 NUM_SLOWEST = 20
 BINS_PER_OCTAVE = 4  # of the histogram of step times: a bin is 19 % wide

@@ -42,6 +42,9 @@ class State(Protocol):
     def slot_of(self, chain: int) -> Slot:
         """Return the slot of a chain's worker."""
 
+    def owed_by(self, slot: Slot) -> list[int]:
+        """Return the ids of the tasks that a slot's worker was sent and has not been heard to have done."""
+
     def step(self, event: Event) -> list[Action]:
         """Return what to do about an event."""
 

@@ -199,6 +199,12 @@ class StreamState:
             raise self.broken(f"batch {task_id} from {slot!r}, which owes {owed}")
         return chain
 
+    def owed_by(self, slot: Slot) -> list[int]:
+        """Return the ids of the tasks that a slot's worker was sent and has not been heard to have done."""
+        chain = self.chain_of(slot)
+        owed = () if chain is None else chain.owed
+        return [*self.free.on.get(slot, ()), *(task.id for task in owed)]
+
     def is_here(self, slot: Slot) -> bool:
         """Whether a slot's worker is on this machine."""
         chain = self.chain_of(slot)

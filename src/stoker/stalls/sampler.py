@@ -23,22 +23,33 @@ from stoker.stalls.kinds import Frame, Kind, Kinds, methods_of
 
 # Between two looks: the mean. A look takes 30 us, 0.15 % of it. Of a random length, for steps may be as long.
 PERIOD_S = 0.02
+ALSO_EVERY = 10  # looks
 END_S = 0.1  # until it has ended; it waits for the interpreter's lock at most
 
 Add = Callable[[Kind, float], None]
 
 
-def sampler_of(add: Add, exposed: Callable[[], float], thread: int) -> "Sampler | None":
+def _nothing() -> None:
+    return None
+
+
+def sampler_of(
+    add: Add,
+    exposed: Callable[[], float],
+    thread: int,
+    also: Callable[[], None] = _nothing,
+) -> "Sampler | None":
     """Return a sampler of a thread that trains, and start it; None where there is no torch, or no thread to be had.
 
-    exposed: the share of a backward pass, at this moment, that waits for other ranks.
+    exposed: the share of a backward pass, at this moment, that waits for other ranks; also: see
+    Sampler.
     """
     torch: Any = sys.modules.get("torch")
     if torch is None:
         return None
     methods = methods_of(torch.Tensor, (list, str, dict, set, bytes))
     folder = str(Path(torch.__file__).parent)
-    sampler = Sampler(Kinds(folder, methods, lambda: _has_device(torch), exposed), add)
+    sampler = Sampler(Kinds(folder, methods, lambda: _has_device(torch), exposed), add, also)
     sampler.thread = thread
     try:
         sampler.start()
@@ -52,11 +63,12 @@ def _has_device(torch: Any) -> bool:
 
 
 class Sampler:
-    """Samples one thread. add: called with what it did, and for how long; by the sampler's thread."""
+    """Samples one thread. add: called with what it did, and for how long; also: called at every tenth look. Both by the
+    sampler's thread."""
 
-    def __init__(self, kinds: Kinds, add: Add) -> None:
+    def __init__(self, kinds: Kinds, add: Add, also: Callable[[], None] = _nothing) -> None:
         self.thread = 0  # that is looked at: its ident
-        self._kinds, self._add = kinds, add
+        self._kinds, self._add, self._also = kinds, add, also
         self._stop = self._ended = _held_lock()
         self._ident = self._tid = 0  # of the sampler's own, for Python and for the kernel
         self._runs = self._is_wanted = False
@@ -118,7 +130,7 @@ class Sampler:
         ended.release()
 
     def _look_until(self, stop: _thread.LockType) -> None:
-        chance, looked_s = random.Random(0), now_s()
+        chance, looked_s, num = random.Random(0), now_s(), 0
         while not stop.acquire(timeout=PERIOD_S * chance.uniform(0.5, 1.5)):
             frame: Frame | None = sys._current_frames().get(self.thread)
             found = [] if frame is None else self._kinds.of(frame)  # None: the thread has ended
@@ -126,6 +138,9 @@ class Sampler:
             before_s, looked_s = looked_s, now_s()
             for kind, share in found:
                 self._add(kind, share * (looked_s - before_s))
+            num += 1
+            if num % ALSO_EVERY == 0:
+                self._also()
 
 
 _samplers: weakref.WeakSet[Sampler] = weakref.WeakSet()

@@ -59,7 +59,7 @@ WORDS = {
 def split_of(wait_s: float, busy_s: float, seen: Seen) -> Split:
     """Return the split of steps that waited so long, and did something else so long."""
     own_s = min(seen.own_s, wait_s)
-    all_seen_s = sum(seen) - seen.own_s
+    all_seen_s = sum(seen[1:])  # all but its own, whose difference would not be exact
     if not all_seen_s:
         return Split(wait_s - own_s, own_s, 0.0, 0.0, 0.0, 0.0, busy_s)
     return Split(

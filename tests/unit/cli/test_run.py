@@ -31,6 +31,11 @@ from stoker.errors import ConfigError
         (["--chains", "2", "--chains", "4", "x"], {"chains": "4"}, ["x"]),
         (["--", "--", "x"], {}, ["--", "x"]),
         (["--workers", "-1", "x"], {"workers": "-1"}, ["x"]),
+        (["--page", "--", "x"], {"page": "0"}, ["x"]),
+        (["--page", "x.py"], {"page": "0"}, ["x.py"]),
+        (["--page", "8080", "x.py"], {"page": "8080"}, ["x.py"]),
+        (["--page=8080", "--", "8080"], {"page": "8080"}, ["8080"]),
+        (["--page", "0.0.0.0:80", "-q", "x"], {"page": "0.0.0.0:80", "quiet": "1"}, ["x"]),
     ],
 )
 def test_flags_end_where_the_command_begins(words, flags, command):

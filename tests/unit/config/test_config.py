@@ -13,7 +13,8 @@ TEXTS = {
     "hash_batches": "1", "quiet": "yes", "off": "true", "bind": "10.0.0.1",
     "no_tls": "1", "allow_mismatch": "1", "no_hedge": "1", "send_env": "A_KEY,B_KEY", "price_worker": "0.03",
     "price_trainer": "2.5", "gradients": "4bit+ef", "gradient_codes": "head.*=8bit,*.bias=bf16",
-    "progress": "on", "verbose": "1", "fast": "audit", "no_run_log": "1", "no_stalls": "1", "cache": "audit", "cache_memory": "2G",
+    "progress": "on", "verbose": "1", "fast": "audit", "no_run_log": "1", "no_stalls": "1", "page": "127.0.0.1:8080", "page_token": "/a/token",
+    "tensorboard": "/a/runs", "cache": "audit", "cache_memory": "2G",
     "cache_disk": "/scratch/a:b:200G", "cache_keep": "1", "cache_trust": "mylib,otherlib",
 }  # fmt: skip
 
@@ -70,6 +71,7 @@ def test_the_nearest_source_decides():
         ("cache_disk", "/scratch:1k"), ("cache_disk", "/scratch:much"),
         ("cache_trust", ""), ("cache_trust", "a b"), ("cache_trust", "a,,b"),
         ("quiet", "maybe"),
+        ("page", ""), ("page", "train.py"), ("page", "99999"), ("page", "host:"), ("page", "-1"),
         ("gradients", "2bit"), ("gradients", "4bit+"), ("gradients", ""), ("gradients", "fp32"),
         ("gradient_codes", "head"), ("gradient_codes", "head=4"), ("gradient_codes", "=8bit"),
         ("gradient_codes", "*=8bit,head=no"), ("progress", "yes"), ("progress", ""),
@@ -128,6 +130,9 @@ def test_a_report_is_written_where_the_command_was_given(tmp_path, monkeypatch):
         verbose=st.booleans(),
         no_run_log=st.booleans(),
         no_stalls=st.booleans(),
+        page=st.none() | st.sampled_from(["127.0.0.1:0", "0.0.0.0:80", "[::1]:8080"]),
+        page_token=st.none() | st.just("/a/token"),
+        tensorboard=st.none() | st.just("/a b/runs"),
         fast=st.sampled_from(["auto", "off", "audit"]),
         cache=st.sampled_from(["auto", "off", "audit"]),
         cache_memory=st.none() | st.integers(1 << 20, 1 << 50),

@@ -2,13 +2,20 @@
 
 from stoker.cli.checks.interpreter import check_interpreter
 from stoker.cli.checks.reports import make_room
-from stoker.cli.checks.services import check_cluster, check_gradients
+from stoker.cli.checks.services import (
+    check_cluster,
+    check_gradients,
+    check_page,
+    check_tensorboard,
+)
 
 __all__ = [
     "advice",
     "check_cluster",
     "check_gradients",
     "check_interpreter",
+    "check_page",
+    "check_tensorboard",
     "make_room",
 ]
 

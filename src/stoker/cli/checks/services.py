@@ -7,6 +7,7 @@ from os.path import join
 from stoker.errors import ClusterUnavailable, ConfigError
 
 CLUSTER_ANSWERS_WITHIN_S = 5.0
+LEAST_TOKEN = 8  # characters
 
 
 def check_gradients(who: str) -> None:
@@ -19,6 +20,29 @@ def check_gradients(who: str) -> None:
     missing = [name for name in ("numba", "numpy") if find_spec(name) is None]
     if missing:
         raise ConfigError(_needs(who, missing, "gradients"))
+
+
+def check_page(token_file: str | None) -> None:
+    """Check that a page's token can be read. Raises ConfigError."""
+    if token_file is None:
+        return
+    try:
+        with open(token_file, encoding="utf-8") as opened:
+            text = opened.read().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"page_token: cannot be read: {error}") from None
+    if len(text) < LEAST_TOKEN or not text.isascii() or not text.isprintable():
+        raise ConfigError(
+            f"page_token: {token_file} holds no token: {LEAST_TOKEN} printable characters of ASCII at least"
+        )
+
+
+def check_tensorboard(who: str) -> None:
+    """Check that scalars can be written here. who: asked for it. Raises ConfigError if a library is missing."""
+    from importlib.util import find_spec
+
+    if find_spec("tensorboard") is None:
+        raise ConfigError(_needs(who, ["tensorboard"], "metrics"))
 
 
 def _needs(who: str, missing: list[str], extra: str) -> str:

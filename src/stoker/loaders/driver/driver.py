@@ -28,10 +28,11 @@ from stoker.memory.store import Wish
 from stoker.poll_loop import PollLoop
 from stoker.scheduler.base import State
 from stoker.scheduler.events import Bounded, Closed, Drawn, Event, GiveUp, Restarted, Start
-from stoker.scheduler.tasks.slot import PACKER, Exit, Slot
+from stoker.scheduler.tasks.slot import FINGERPRINT, PACKER, Exit, Slot
 from stoker.wire.arena import ARENA_NBYTES, Lender
 from stoker.wire.batch_codec import dumps
 from stoker.wire.channel import ConnectionLost
+from stoker.wire.marks import NOTHING
 from stoker.worker.job import Job
 from stoker.worker.main import FAILED, main
 
@@ -149,6 +150,22 @@ class Driver:
     @property
     def why_no_replacement(self) -> str:
         return self._workers.why_no_replacement
+
+    def crew(self) -> tuple[int, list[tuple[int, bool, int, list[int]]]] | None:
+        """Return how many batches have come and were not taken; and of each worker its number, whether it is here, the
+        task that it makes or NOTHING, and those that it owes. None once the loop has ended.
+
+        Called by another thread, too: what that one reads may be a moment old.
+        """
+        if self._is_closed:
+            return None
+        at = [self._at(slot) for slot in self._lines.slots if slot != FINGERPRINT]
+        return self.state.reorder.num_held, at
+
+    def _at(self, slot: Slot) -> tuple[int, bool, int, list[int]]:
+        is_here, owes = slot not in self._workers.away, self.state.owed_by(slot)
+        making = self._memory.begun(slot) if is_here else min(owes, default=NOTHING)
+        return slot.number, is_here, making, owes
 
     def prepare_each(self, prepare: Callable[[Any], Any] | None) -> None:
         """Have `prepare` called on each batch as it arrives."""

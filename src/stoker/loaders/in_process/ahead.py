@@ -99,6 +99,10 @@ class Ahead:
         """Return a worker's slot, by its number."""
         return self.local_slots[chain]
 
+    def owed_by(self, slot: Slot) -> list[int]:
+        """Return the ids of the tasks that a slot's worker was sent and has not been heard to have done."""
+        return [*self._tasks.on.get(slot, ())]
+
     def step(self, event: Event) -> list[Action]:
         """Return what to do about an event. Raises BrokenGuarantee on one that cannot occur."""
         match event:

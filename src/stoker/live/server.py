@@ -1,0 +1,197 @@
+"""Serves a run's page over HTTP: the page itself, what is new, and metrics. It answers GET alone, and changes nothing.
+
+Promise: who does not know the token gets nothing, nor does a page of another site; nothing that the page needs is
+elsewhere.
+Owner: each request has a thread of its own, which reads the feed's frozen bytes.
+"""
+
+import base64
+import hashlib
+import hmac
+import ipaddress
+import socket
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from urllib.parse import parse_qs, quote, urlsplit
+
+from stoker.clock import now_s
+from stoker.live.feed import Feed
+
+STATIC = Path(__file__).with_name("static")
+REQUEST_S = 10.0  # until a client has said what it wants
+MAX_CLIENTS = 32  # at once: each has a thread
+LEFT_OPEN_S = 120.0  # since its last request a page is taken for open; hidden ones ask each minute
+_SAFE = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class PageServer(ThreadingHTTPServer):
+    """Serves one feed. metrics: returns what /metrics answers, and its type; None where its library is missing."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(
+        self, address: str, token: str, feed: Feed, metrics: Callable[[], tuple[bytes, str] | None]
+    ) -> None:
+        """address: HOST:PORT; port 0: any. Raises OSError where that cannot be had."""
+        host, _, port = address.rpartition(":")
+        host = host.strip("[]")
+        if ":" in host:
+            self.address_family = socket.AF_INET6
+        super().__init__((host, int(port)), _Handler)
+        self.token, self.feed, self.metrics = token, feed, metrics
+        self.page, self.policy = page_of(STATIC)
+        self.asked_s: float | None = None  # when a page last asked for what is new
+        self.num_clients = 0
+        self._host = host
+
+    @property
+    def url(self) -> str:
+        host, port = self._host, self.server_address[1]
+        if _is_any(host):
+            host = socket.gethostname()
+        shown = f"[{host}]" if ":" in host else host
+        return f"http://{shown}:{port}/?token={quote(self.token, safe='')}"
+
+    @property
+    def is_loopback(self) -> bool:
+        return self._host == "localhost" or (_ip(self._host) or _NOWHERE).is_loopback
+
+    @property
+    def is_looked_at(self) -> bool:
+        """Whether somebody has the page open."""
+        return self.asked_s is not None and now_s() - self.asked_s < LEFT_OPEN_S
+
+    def begin(self) -> None:
+        Thread(target=self.serve_forever, name="page", daemon=True).start()
+
+    def verify_request(self, request: object, client_address: object) -> bool:
+        return self.num_clients < MAX_CLIENTS
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing: a client that goes away is none of the user's business."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: PageServer
+    timeout = REQUEST_S
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "stoker", ""
+
+    def handle(self) -> None:
+        self.server.num_clients += 1
+        try:
+            super().handle()
+        finally:
+            self.server.num_clients -= 1
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        asked = {name: values[-1] for name, values in parse_qs(url.query).items()}
+        if why := self._why_refused(asked.get("token", "")):
+            self._answer(HTTPStatus.FORBIDDEN, why.encode())
+        elif url.path == "/":
+            self._answer(HTTPStatus.OK, self.server.page, "text/html; charset=utf-8")
+        elif url.path == "/data":
+            self.server.asked_s = now_s()
+            data = data_since(self.server.feed, asked.get("since", ""))
+            self._answer(HTTPStatus.OK, data, "application/json")
+        elif url.path == "/metrics":
+            found = self.server.metrics()
+            if found is None:
+                why = "prometheus-client is not installed where the run's Python finds it: pip install prometheus-client\n"
+                self._answer(HTTPStatus.NOT_IMPLEMENTED, why.encode())
+            else:
+                self._answer(HTTPStatus.OK, *found)
+        else:
+            self._answer(HTTPStatus.NOT_FOUND, b"no such page\n")
+
+    def _why_refused(self, token: str) -> str:
+        """Return why a request is refused; empty if it is not."""
+        given = token or self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(given.encode(), self.server.token.encode()):
+            return "wrong token: open the address that the run has printed\n"
+        if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+            return "asked for by another site\n"
+        origin, host = self.headers.get("Origin"), self.headers.get("Host", "")
+        if origin is not None and origin != f"http://{host}":
+            return "asked for by another site\n"
+        if self.server.is_loopback and not _is_of_loopback(host):
+            return f"asked for as {host!r}, which is no name of this machine's loopback\n"
+        return ""
+
+    def _answer(
+        self, status: HTTPStatus, body: bytes, kind: str = "text/plain; charset=utf-8"
+    ) -> None:
+        self.send_response(status)
+        headers = {"Content-Type": kind, "Content-Length": str(len(body)), **_SAFE}
+        headers["Content-Security-Policy"] = self.server.policy
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: stderr is the script's."""
+
+
+def page_of(static: Path) -> tuple[bytes, str]:
+    """Return the page with all that it needs, and the policy that allows it nothing else.
+
+    Source of the policy: W3C, Content Security Policy Level 3, sections 6.1 and 6.6.
+    """
+    text = (static / "page.html").read_text()
+    sources: Mapping[str, list[str]] = {"script": [], "style": []}
+    for name in ("uPlot.min.css", "page.css", "uPlot.iife.min.js", "page.js"):
+        tag = "style" if name.endswith(".css") else "script"
+        held = (static / name).read_text()
+        sources[tag].append(_hash_of(held))
+        text = text.replace(f"<!-- {name} -->", f"<{tag}>{held}</{tag}>")
+    policy = (
+        f"default-src 'none'; script-src {' '.join(sources['script'])}; "
+        f"style-src {' '.join(sources['style'])}; connect-src 'self'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return text.encode(), policy
+
+
+def _hash_of(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def data_since(feed: Feed, since: str) -> bytes:
+    """Return the spans from the one with this number on, and how the run stands now. since: as it was asked."""
+    spans = feed.spans
+    first = min(int(since), len(spans)) if since.isdecimal() else 0
+    new = b",".join(spans[first:])
+    return b'{"first":%d,"spans":[%s],"now":%s}' % (first, new, feed.now)
+
+
+_NOWHERE = ipaddress.ip_address("192.0.2.1")  # of no machine: RFC 5737
+
+
+def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _is_any(host: str) -> bool:
+    return (_ip(host) or _NOWHERE).is_unspecified
+
+
+def _is_of_loopback(host: str) -> bool:
+    """Whether a request's Host names loopback: a name that an attacker's DNS leads here does not."""
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+    name = name.strip("[]")
+    return name == "localhost" or (_ip(name) or _NOWHERE).is_loopback

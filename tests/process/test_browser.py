@@ -1,0 +1,136 @@
+"""The live page in a real browser, on real runs: what people see, on every screen, whatever ends the run."""
+
+import os
+import signal
+import sys
+
+import pytest
+
+from stoker.live.server import PageServer
+from tests.process.browser import browsing, wait
+from tests.process.harness import started, under_stoker
+from tests.process.live import url_of
+from tests.unit.live.feeds import a_day
+
+pytestmark = pytest.mark.full
+COMMAND = [*under_stoker("--page"), sys.executable, "live.py"]
+DRAWN = "stokerPage.numUpdates > {}"
+
+
+@pytest.fixture
+def live(tmp_path):
+    with started(COMMAND, tmp_path, stdin=None) as running:
+        yield running, url_of(running)
+
+
+def no_complaint(watched):
+    assert (watched.complaints, watched.requests) == ([], [])
+
+
+def test_it_loads_updates_and_survives_the_end(live):
+    running, url = live
+    with browsing(url) as (page, watched):
+        wait(page, DRAWN.format(3))
+        assert page.title() == "stoker: running"
+        before = page.evaluate("stokerPage.now.loaders[0].num_batches")
+        wait(page, f"stokerPage.now.loaders[0].num_batches > {before + 10}")
+        assert "live.py" in page.inner_text("#loaders")
+        assert "127.0.0.1:0" in page.inner_text("#settings") and "--page" in page.inner_text(
+            "#settings"
+        )
+        assert page.locator("#rate canvas").count() == 1
+        page.wait_for_selector("#workers:not([hidden])")
+        assert "2 places" in page.inner_text("#workers-words")
+        running.say("exit")
+        assert running.process.wait(60) == 0
+        wait(page, "document.title === 'stoker: ended'")
+        assert page.inner_text("#state").startswith("ended: exit, after ")
+        num = page.evaluate("stokerPage.now.loaders[0].num_batches")
+        assert f"{num:,}" in page.inner_text("#loaders")
+        assert page.evaluate("stokerPage.isOver")
+        no_complaint(watched)
+
+
+def test_it_says_so_when_the_machine_is_gone(live):
+    running, url = live
+    with browsing(url) as (page, _):
+        wait(page, DRAWN.format(1))
+        os.killpg(running.process.pid, signal.SIGKILL)
+        wait(page, "document.querySelector('#state').textContent.includes('page is gone')")
+        assert page.locator("#loaders tr").count() == 2  # what was known stays
+
+
+def test_a_reload_shows_all_of_the_run_again(live):
+    _, url = live
+    with browsing(url) as (page, watched):
+        wait(page, "stokerPage.spans.length > 3")
+        page.reload()
+        wait(page, "stokerPage.spans.length > 3")
+        assert page.evaluate("stokerPage.spans[0].at") == 0
+        no_complaint(watched)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1000])
+def test_it_is_readable_on_every_screen(live, width, scheme):
+    with browsing(live[1], width, color_scheme=scheme) as (page, watched):
+        wait(page, DRAWN.format(2))
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        ink, paper = (
+            page.evaluate(f"getComputedStyle(document.body).{name}")
+            for name in ("color", "backgroundColor")
+        )
+        assert contrast(ink, paper) > 7  # WCAG 2.2, 1.4.6
+        dim = page.evaluate("getComputedStyle(document.querySelector('dt')).color")
+        assert contrast(dim, paper) > 4.5  # 1.4.3
+        no_complaint(watched)
+
+
+def contrast(a, b):
+    """Source: WCAG 2.2, contrast ratio."""
+    low, high = sorted(_luminance(color) for color in (a, b))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(color):
+    parts = [int(part) / 255 for part in color.strip("rgb()").split(",")]
+    red, green, blue = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_a_keyboard_and_a_screen_reader_reach_everything(live):
+    with browsing(live[1]) as (page, _):
+        page.wait_for_selector("#workers:not([hidden])")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "main"
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#workers-table td")
+        assert "% busy" in page.inner_text("#workers-table")
+        unnamed = page.evaluate(
+            "[...document.querySelectorAll('[role=img]')].filter(e => !e.getAttribute('aria-label')).length"
+        )
+        assert unnamed == 0
+        assert "samples a second" in page.get_attribute("#rate", "aria-label")
+        assert page.evaluate("document.documentElement.lang") == "en"
+
+
+def test_a_day_of_256_workers_is_drawn(tmp_path):
+    server = PageServer("127.0.0.1:0", "a token", a_day(), lambda: None)
+    server.begin()
+    with browsing(server.url) as (page, watched):
+        wait(page, DRAWN.format(2))
+        assert page.evaluate("stokerPage.spans.length") == 2880
+        assert "256 places" in page.inner_text("#workers-words")
+        assert "51 lost" in page.inner_text("#workers-words")
+        no_complaint(watched)
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_wrong_token_shows_why(live):
+    with browsing(live[1].partition("?")[0] + "?token=wrong") as (page, _):
+        assert "open the address that the run has printed" in page.inner_text("body")
