@@ -365,6 +365,17 @@ def recording(case: str) -> Case:
     )  # fmt: skip
 
 
+def shown(case: str, **bars: tuple[float, str, str]) -> Case:
+    """What shows a day of 256 workers. bars: by key: at most so much, of a unit, of what."""
+    checks = tuple(
+        at_most(bar, key, how=How.VALUE, other="stoker", unit=unit, what=what)
+        for key, (bar, unit, what) in bars.items()
+    )
+    return Case(
+        script="live_page.py", label=case, flags=("--case", case), is_alone=True, limit_s=600.0, checks=checks
+    )  # fmt: skip
+
+
 def predicted(case: str) -> Case:
     """What `stoker doctor` predicts, and what stoker then delivers."""
     what = f"of its predictions within a fifth, {case}"
@@ -986,6 +997,31 @@ FIGURES = {
             work="steps of 20 ms whose thread is looked at fifty times a second, and not, in turns of half a second",
             cases=(recording("model"), recording("python")),
             num_pairs=1,  # of sixty pairs of windows each
+            num_quick_pairs=1,
+        ),
+        Figure(
+            name="live-page",
+            work="a run of 24 hours with 256 workers: its page in Chromium, its report, the process that keeps its log",
+            cases=(
+                shown(
+                    "page",
+                    first_paint_ms=(1000, " ms", "until all is drawn"),
+                    update_ms=(
+                        50,
+                        " ms",
+                        "of the main thread for an update, the longest of twenty",
+                    ),
+                ),
+                shown(
+                    "report",
+                    report_s=(3, " s", "for stoker report"),
+                    report_mb=(5, " MB", "its file"),
+                ),
+                shown(
+                    "keeper",
+                    keeper_mb=(64, " MB", "resident, of what keeps the log and serves the page"),
+                ),
+            ),
             num_quick_pairs=1,
         ),
         Figure(

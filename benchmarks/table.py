@@ -90,7 +90,7 @@ GROUPS = {
         "many-loaders", "nothing-to-gain", "start", "epoch-gap", "trainer-cpu", "memory", "verify",
         "bare-install",
     ),
-    "What it tells": ("doctor", "recording"),
+    "What it tells": ("doctor", "recording", "live-page"),
     "This repository": ("demo", "default-tier", "full-tier"),
 }  # fmt: skip
 

@@ -12,7 +12,7 @@
   const EVERY_MS = 1000, PATIENCE_MS = 30000, MAX_POINTS = 1200, MAX_LINES = 8, MIN_BAND_COLUMNS = 60, MAX_BAND_COLUMNS = 480;
   const token = new URLSearchParams(location.search).get("token") || "";
   const element = (id) => document.getElementById(id);
-  const state = { spans: [], now: null, charts: {}, failedSince: null, isOver: false, longestMs: 0, numUpdates: 0 };
+  const state = { spans: [], now: null, charts: {}, failedSince: null, isOver: false, firstMs: 0, longestMs: 0, numUpdates: 0 };
   window.stokerPage = state; // tests look at it
 
   // ---- numbers in words
@@ -306,7 +306,6 @@
 
   const draw = () => {
     if (!state.now || !state.now.about) return;
-    const began = performance.now();
     drawState();
     const live = state.now.last.long > 0 && !state.now.ended ? [state.now.last] : [];
     const all = [...state.spans, ...live];
@@ -316,7 +315,16 @@
       drawCharts(joined(all));
       drawWorkers(all);
     }
-    if (state.numUpdates++ > 0) state.longestMs = Math.max(state.longestMs, performance.now() - began);
+  };
+
+  // Has it all laid out and painted, too, which the browser would do a moment later: all that an update costs.
+  const drawTimed = () => {
+    const began = performance.now();
+    draw();
+    document.body.getBoundingClientRect();
+    const ended = performance.now();
+    if (state.numUpdates++ > 0) state.longestMs = Math.max(state.longestMs, ended - began);
+    else state.firstMs = ended; // since the page was asked for
   };
 
   const ask = async () => {
@@ -333,7 +341,7 @@
       state.failedSince = state.failedSince || performance.now();
       if (performance.now() - state.failedSince > PATIENCE_MS) state.isOver = true;
     }
-    draw();
+    if (state.now && state.now.about) drawTimed();
     if (!state.isOver) setTimeout(ask, EVERY_MS);
   };
 
