@@ -22,7 +22,7 @@ TARGETS = (*CLOUDS, "kuberay")
 
 def test_every_file_opens_with_what_it_does_and_what_to_edit():
     files = [path for path in DEPLOY.iterdir() if path.is_file()]
-    assert len(files) == 9
+    assert len(files) == 11
     for path in files:
         assert re.search(r"[Ee]dit|usage:", path.read_text()[:1500]), path.name
 
