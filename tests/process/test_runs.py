@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -56,6 +57,27 @@ def test_a_run_is_listed_shown_and_compared(tmp_path):
     table = stoker(tmp_path, "report", "--csv", first.name).stdout.splitlines()
     assert table[0].startswith("run,at_s,long_s,loader,num_batches")
     assert "train.py:" in table[1]
+
+
+def test_slow_steps_are_named_by_sample_and_function(tmp_path):
+    command = [*under_stoker(quiet=False), sys.executable, "slow_samples.py"]
+    assert finished(command, tmp_path).returncode == 0
+    (run,) = logs_of(tmp_path)
+    slow = [step for step in run.slowest if step.step_s > 0.3]
+    assert len(slow) == 6  # in each of two epochs three
+    first, *later = sorted(slow, key=lambda step: step.at_s)
+    assert "samples 64, 65, 66 and 1 more" in first.why
+    # The next epoch's worker knows as little as the first one's did.
+    named = [step.why for step in later if "for 0." in step.why]
+    assert len(named) == 4
+    for why in named:
+        assert re.search(
+            r"sample (131|203) for 0\.[34]\d s, most of it in decode \(slow_samples\.py:16\)", why
+        )
+        assert "called by __getitem__ (slow_samples.py:25)" in why
+    shown = stoker(tmp_path, "report")
+    assert shown.returncode == 0
+    assert "most of it in decode" in (tmp_path / "stoker-report.html").read_text()
 
 
 @pytest.mark.parametrize("end", ["SIGKILL", "os._exit", "raise", "exec", "abort"])

@@ -76,6 +76,7 @@ ARROWS: dict[str, set[str]] = {
     "remote/engines": set(),
     "local": {"scheduler/tasks"},
     "worker": {
+        "stalls",
         "fast",
         "fingerprint",
         "images",

@@ -522,6 +522,7 @@ def _options(loader: "DataLoader[Any]", place: str) -> "StreamOptions":
         may_hedge=not settings.no_hedge,
         wish=_wish(loader, place),
         fast=_fast_wish(),
+        names_slow=not run.settings.no_stalls,
         held_limit_nbytes=(
             int(HELD_FRAC_OF_MACHINE * nbytes) if settings.memory is None else settings.memory
         ),

@@ -220,6 +220,10 @@ class Meter:
         if id(driver) != self._driver_id:  # the first look at this iterator's
             self._driver_id = id(driver)
             self._recorder.serve(self._record, weakref.WeakMethod(driver.crew))
+        if driver.why_slow:
+            number = self._record.num_batches + self.num_new
+            self._recorder.slow(self._record, number, driver.why_slow)
+            driver.why_slow = ""
         stats, state, run = driver.stats, driver.state, self._recorder.run
         now = (
             stats.wire_nbytes, stats.raw_nbytes, stats.num_copied, stats.num_away,

@@ -13,6 +13,7 @@ from stoker.runs.buckets import Buckets, Look, Span
 from stoker.runs.crew import AWAY, NOBODY, Crew, busy_of
 from stoker.stalls.split import Seen, split_of
 
+MAX_SLOW_SHOWN = 20  # batches, the latest
 _ZERO = {"raw": 0, "wire": 0, "gradients_raw": 0, "gradients_wire": 0}
 
 
@@ -49,6 +50,7 @@ class Feed:
         self._about: dict[str, Any] = {}
         self._loaders: list[dict[str, Any]] = []
         self._said: list[dict[str, Any]] = []
+        self._slow: list[dict[str, Any]] = []
         self._remembered: Any = None
         self._fast: Any = None
         self._scheme: str | None = None
@@ -99,6 +101,10 @@ class Feed:
             self._loaders[line["number"]] |= changed
         elif kind == "note":
             self._loaders[line["number"]]["notes"].append(line["text"])
+        elif kind == "slow":
+            told = {name: line[name] for name in ("number", "batch", "why")}
+            told["at_s"] = round(line["at_s"], 1)
+            self._slow = [*self._slow, told][-MAX_SLOW_SHOWN:]
         elif kind == "said":
             self._said.append({"at_s": round(line["at_s"], 1), "text": line["text"]})
         elif kind == "remembered":
@@ -170,6 +176,7 @@ class Feed:
             "fast": self._fast,
             "ranks": list(tick.ranks),
             "said": self._said,
+            "slow": self._slow,
         }  # fmt: skip
         self.now = json.dumps(self.state).encode()
 

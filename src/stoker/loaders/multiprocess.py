@@ -99,6 +99,7 @@ class StreamOptions:
     may_hedge: bool = False  # ask a second worker for a batch that is late
     wish: Wish | None = None  # of the shelf of remembered samples
     fast: FastWish | None = None  # of libraries' functions, by faster ones
+    names_slow: bool = False  # tell which sample and function made a batch slow
 
 
 class StreamIterator(_MultiProcessingDataLoaderIter):
@@ -187,6 +188,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             may_save=not self._persistent_workers,
             wish=options.wish and options.wish.away,
             fast=options.fast,
+            names_slow=options.names_slow,
         )
 
     # -- torch's own protocol ----------------------------------------------------------------

@@ -64,7 +64,7 @@ from typing import TYPE_CHECKING, Any
 from stoker.clock import now_s
 from stoker.reports.log import RunLog
 from stoker.reports.metrics import as_json
-from stoker.runs.buckets import Look
+from stoker.runs.buckets import Look, Why
 from stoker.runs.file import Writer
 
 if TYPE_CHECKING:  # most runs do without
@@ -111,6 +111,7 @@ class Kept:
         self._is_off = False
         self._about: dict[str, Any] = {}
         self._loaders: list[dict[str, Any]] = []  # that are not in it yet
+        self._why_slow: list[Why] = []
 
     def take(self, log: RunLog) -> None:
         """Append what is new; there is no log before the first batch."""
@@ -134,6 +135,8 @@ class Kept:
                 self._about["began_s"] = line["began_s"]
             elif line["kind"] == "loader":
                 self._loaders.append(line)
+            elif line["kind"] == "slow":
+                self._why_slow.append(Why(line["number"], line["batch"], line["why"]))
         if looks or self._writer is not None:
             try:
                 self._put(looks)
@@ -178,7 +181,7 @@ class Kept:
         if self._writer is None or self._is_off:
             return
         try:
-            self._writer.end(report)
+            self._writer.end(report, self._why_slow)
         except OSError:
             self._is_off = True
         self._writer.close()  # who looks whether the run lasts looks for that

@@ -34,7 +34,7 @@ from stoker.stalls.kinds import Kind
 from stoker.stalls.sampler import Sampler, sampler_of
 
 REMEMBERED_S = 5.0  # how stale what is known of remembered samples, and of faster ways, may be then
-MAX_SAID = 200  # messages
+MAX_SAID, MAX_SLOW = 200, 2000  # messages and slow batches in a log
 REFRESH_S = 0.2  # how stale CPU time and memory may be after a kill -9
 
 _KEEPER_FDS = (7, 8, 9)  # lifeline, log, pidfd; a shell hands on no higher ones
@@ -109,7 +109,7 @@ class Recorder:
         self._ranks = Ranks()
         self._exchanged: list[Exchanged] = []
         self._looks, self._shares_exposed = looks, exposed
-        self._num_said = 0
+        self._num_said = self._num_slow = 0
         self._crews: dict[int, weakref.WeakMethod[Callable[[], Any]]] = {}
         self._crew_looks = Looks()
         self._report_file: Path | None = None
@@ -344,6 +344,14 @@ class Recorder:
         if self._num_said < MAX_SAID:
             self._num_said += 1
             self._append("said", text=text, at_s=now_s() - self._began_s)
+
+    @speak.guarded
+    def slow(self, record: LoaderRecord, batch: int, why: str) -> None:
+        """Note why a batch took long to make. batch: its number, from 1 on."""
+        if self._num_slow < MAX_SLOW:
+            self._num_slow += 1
+            at_s = now_s() - self._began_s
+            self._append("slow", number=record.number, batch=batch, why=why, at_s=at_s)
 
     @speak.guarded
     def refresh(self) -> None:

@@ -6,6 +6,7 @@ out to no finer grain. Pure.
 
 import heapq
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from stoker.stalls.split import Seen
@@ -49,7 +50,9 @@ class Span(NamedTuple):
 
 
 class Slow(NamedTuple):
-    """Describes a slow step. batch: its number, from 1 on; step_s: until the next batch was there; wait_s: of it."""
+    """Describes a slow step. batch: its number, from 1 on; step_s: until the next batch was there; wait_s: of it; num: how
+    many steps were looked at together, of which this is the mean, and the batch the last; why: its batch took long to make, if
+    that is known."""
 
     step_s: float
     wait_s: float
@@ -57,6 +60,16 @@ class Slow(NamedTuple):
     batch: int
     at_s: float
     seen: Seen = Seen()
+    num: int = 1
+    why: str = ""
+
+
+class Why(NamedTuple):
+    """Says why a loader's batch took long to make. batch: its number, from 1 on; why: in words."""
+
+    number: int
+    batch: int
+    why: str
 
 
 class Buckets:
@@ -93,7 +106,9 @@ class Buckets:
             bin_ = bin_of(step_s)
             self.histogram[bin_] = self.histogram.get(bin_, 0) + num
             at_s = look.at_s - self._began_s
-            slow = Slow(step_s, wait_s / num, look.number, look.num_batches, at_s, seen.of(num))
+            slow = Slow(
+                step_s, wait_s / num, look.number, look.num_batches, at_s, seen.of(num), num
+            )
             (heapq.heappush if len(self._slowest) < NUM_SLOWEST else heapq.heappushpop)(
                 self._slowest, slow
             )
@@ -114,8 +129,20 @@ class Buckets:
         rows, self._rows = list(self._rows.values()), {}
         return [Span(self._at_s, long_at(self._at_s), rows)] if rows else []
 
-    def slowest(self) -> list[Slow]:
-        return sorted(self._slowest, reverse=True)
+    def slowest(self, whys: Sequence[Why] = ()) -> list[Slow]:
+        """Return the slowest steps, the slowest first. whys: what is known of batches that took long to make."""
+        known: dict[int, list[Why]] = {}
+        for each in whys:
+            known.setdefault(each.number, []).append(each)
+        return [
+            slow._replace(why=_why_of(slow, known.get(slow.number, ())))
+            for slow in sorted(self._slowest, reverse=True)
+        ]
+
+
+def _why_of(slow: Slow, whys: Sequence[Why]) -> str:
+    """Return why a step was slow: its batch took long to make."""
+    return next((w.why for w in whys if slow.batch - slow.num < w.batch <= slow.batch), "")
 
 
 def long_at(run_s: float) -> float:

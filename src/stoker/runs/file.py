@@ -10,11 +10,12 @@ import contextlib
 import fcntl
 import json
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stoker.runs.buckets import Buckets, Look, Row, Slow, Span
+from stoker.runs.buckets import Buckets, Look, Row, Slow, Span, Why
 from stoker.runs.folder import is_written, prune
 from stoker.stalls.split import Seen, Split, split_of, summed
 
@@ -43,13 +44,13 @@ class Writer:
         done = [span for look in looks for span in self._buckets.add(look)]
         self._put([*done, *self._buckets.until(now_s)])
 
-    def end(self, report: dict[str, Any]) -> None:
+    def end(self, report: dict[str, Any], whys: Sequence[Why] = ()) -> None:
         """Append what the run came to; without the digests of its batches, of which there may be millions."""
         self._put(self._buckets.rest())
         loaders = [{**loader, "batches_sha256": []} for loader in report["loaders"]]
         report = report | {"loaders": loaders}
         histogram = sorted(self._buckets.histogram.items())
-        self._append("end", report=report, steps=histogram, slowest=self._buckets.slowest())
+        self._append("end", report=report, steps=histogram, slowest=self._buckets.slowest(whys))
 
     def close(self) -> None:
         os.close(self._fd)
@@ -138,6 +139,12 @@ def about_of(file: Path) -> dict[str, Any] | None:
     return None
 
 
+def _slow_of(told: list[Any]) -> Slow:
+    """Return a slow step; logs of earlier versions tell less of it."""
+    more = dict(zip(("num", "why"), told[6:], strict=False))
+    return Slow(*told[:5])._replace(seen=Seen(*told[5]), **more)
+
+
 def read(file: Path) -> Run | None:
     """Return a run; None if the file is none of ours. Raises OSError."""
     about: dict[str, Any] = {}
@@ -160,9 +167,7 @@ def read(file: Path) -> Run | None:
                 spans.append(Span(entry["at_s"], entry["long_s"], rows))
             elif kind == "end":
                 steps = [(bin_, num) for bin_, num in entry["steps"]]
-                slowest = [
-                    Slow(*each[:5])._replace(seen=Seen(*each[5])) for each in entry["slowest"]
-                ]
+                slowest = [_slow_of(each) for each in entry["slowest"]]
                 report = entry["report"]
     if not about:
         return None

@@ -14,9 +14,9 @@ import signal
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from stoker.clock import Deadline, now_s
 from stoker.stalls.kinds import Frame, Kind, Kinds, methods_of
@@ -27,6 +27,12 @@ ALSO_EVERY = 10  # looks
 END_S = 0.1  # until it has ended; it waits for the interpreter's lock at most
 
 Add = Callable[[Kind, float], None]
+
+
+class Looks(Protocol):
+    """Tells what a thread does whose innermost frame is given: each part of it with its share of the moment."""
+
+    def of(self, inner: Frame) -> Sequence[tuple[Any, float]]: ...
 
 
 def _nothing() -> None:
@@ -66,7 +72,9 @@ class Sampler:
     """Samples one thread. add: called with what it did, and for how long; also: called at every tenth look. Both by the
     sampler's thread."""
 
-    def __init__(self, kinds: Kinds, add: Add, also: Callable[[], None] = _nothing) -> None:
+    def __init__(
+        self, kinds: Looks, add: Callable[[Any, float], None], also: Callable[[], None] = _nothing
+    ) -> None:
         self.thread = 0  # that is looked at: its ident
         self._kinds, self._add, self._also = kinds, add, also
         self._stop = self._ended = _held_lock()
@@ -133,7 +141,8 @@ class Sampler:
         chance, looked_s, num = random.Random(0), now_s(), 0
         while not stop.acquire(timeout=PERIOD_S * chance.uniform(0.5, 1.5)):
             frame: Frame | None = sys._current_frames().get(self.thread)
-            found = [] if frame is None else self._kinds.of(frame)  # None: the thread has ended
+            found: Sequence[tuple[Any, float]]
+            found = () if frame is None else self._kinds.of(frame)  # None: the thread has ended
             del frame  # else all that it holds lives until the next look
             before_s, looked_s = looked_s, now_s()
             for kind, share in found:

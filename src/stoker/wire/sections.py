@@ -31,6 +31,7 @@ class Section(IntEnum):
     WHY = 11  # NOT_INDEPENDENT: what the task did
     GIVEN = 12  # BATCH: offsets of extents that the worker keeps no count of any more
     FAST = 13  # BATCH, ENDED: what is new of faster functions
+    SLOW = 14  # BATCH, FAILURE: why it took so long, in words
 
 
 NO_DATA = memoryview(b"")

@@ -35,6 +35,7 @@ class Job:
     wish: WishAway | None = None  # of a shelf of remembered samples, on other machines
     make_worker: Callable[..., Any] | None = None  # in place of worker.loop's Worker
     fast: FastWish | None = None  # of libraries' functions, by faster ones
+    names_slow: bool = False  # tell which sample and function made a batch slow
 
     @property
     def is_iterable(self) -> bool:

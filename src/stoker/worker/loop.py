@@ -27,6 +27,7 @@ from stoker.fast.report import pack_news
 from stoker.fingerprint.fingerprint import Unwatchable, fingerprint
 from stoker.memory.stand_in import Memory
 from stoker.scheduler.tasks.point import Point, SavedPoint
+from stoker.stalls.slow import SlowBatches, look
 from stoker.wire.arena import Heap, Room
 from stoker.wire.batch_codec import Encoded, encode, loads
 from stoker.wire.channel import Channel, ConnectionLost, Frame
@@ -86,6 +87,8 @@ class Worker:
         self._num_tasks = 0
         self._task_s = 1.0  # what the last task took
         self._made_s = 0.0  # the last batch, of whatever kind of task
+        self._slow: SlowBatches | None = None
+        self._why_slow = ""
         self._work_s = 0.0
         self._next_watch_s = FIRST_WATCH_S
         self._fingerprint = b""
@@ -104,6 +107,8 @@ class Worker:
         memory: serves samples that were made before; fast: makes libraries faster.
         """
         self._early, self._memory, self._fast = early, memory, fast
+        if self._job.names_slow:
+            self._slow = SlowBatches(look)
         if self._job.shared_seed is not None:
             self._seed_pipe(self._job.shared_seed)
         self.show_as(self._chain or 0)
@@ -273,6 +278,7 @@ class Worker:
             return
         must_watch = bool(header.flags & Flag.WATCH)
         self._made_s = task_s = now_s() - started_s
+        self._note_slow(indices)
         point: Point | SavedPoint | None = self._after_task(header.task_id, task_s, must_watch)
         if self._saver is not None:
             point = self._saver.heard(self._fetcher, self._job.dataset, batch, task_s)
@@ -289,6 +295,8 @@ class Worker:
             functions.look()
         if self._memory is not None:
             self._memory.look()
+        if self._slow is not None:
+            self._slow.begin()
         try:
             return self._fetcher.fetch(indices)
         except Exception as error:
@@ -298,6 +306,11 @@ class Worker:
             # Not kept as an exception: see NOTE [ Python Traceback Reference Cycle Problem ]
             # in torch/_utils.py.
             return self._caught()
+
+    def _note_slow(self, indices: object) -> None:
+        """Note why the batch that was just made took long, if it did."""
+        if self._slow is not None:
+            self._why_slow = self._slow.took(self._made_s, indices)
 
     def _rerun(self, header: Header, body: memoryview) -> None:
         """Replay what a dead worker fetched, so that an iterable is where that worker had it."""
@@ -357,6 +370,8 @@ class Worker:
         """Return the sections that go along with an answer."""
         news = [place for functions in self._fast for place in functions.news()]
         extra = pack_section(Section.FAST, pack_news(news)) if news else b""
+        if self._why_slow:
+            extra += pack_section(Section.SLOW, self._why_slow.encode(errors="replace"))
         if point is None:
             return extra
         name = Section.SAVED if isinstance(point, SavedPoint) else Section.POINT
@@ -418,6 +433,7 @@ class Worker:
         started_s = now_s()
         batch = self._fetch(indices)
         self._made_s = now_s() - started_s
+        self._note_slow(indices)
         drew = save_generators() != seeded
         if self._chain is not None:
             self.show_as(self._chain)

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from stoker.cli.tell.page import MAX_BARS, bars_of, page_of
+from stoker.cli.tell.page import MAX_BARS, bars_of, hints_of, page_of
 from stoker.runs.buckets import Row, Span
 from stoker.stalls.split import Seen
 from tests.unit.cli.runs import a_run
@@ -90,6 +90,37 @@ def test_a_page_says_where_the_time_went():
     both = Checker(page_of([a_run(), run])).text
     assert "of a step: waiting for data5.0 ms4.0 ms0.80x" in both
     assert "of a step: all else15.0 ms0.0 ms0.00x" in both
+
+
+@pytest.mark.parametrize(
+    ("seen", "begins"),
+    [
+        (Seen(compute_s=0.75), ["stoker doctor -- python train.py '<script>alert(1)</script>': "]),
+        (Seen(copy_s=0.5, compute_s=0.25), ["stoker doctor", "pin_memory=True"]),
+        (
+            Seen(communication_s=0.5, compute_s=0.25),
+            ["stoker doctor", "stoker probe -- python train.py"],
+        ),
+        (Seen(other_s=0.75), ["stoker doctor", "the script's own Python"]),
+    ],
+)
+def test_what_to_try_next_goes_by_what_took_the_time(seen, begins):
+    hints = hints_of(a_run(seen=seen))
+    assert len(hints) == len(begins)
+    assert all(hint.startswith(begin) for hint, begin in zip(hints, begins, strict=True))
+    text = Checker(page_of([a_run(seen=seen)])).text
+    assert all(hint in text for hint in hints)
+
+
+def test_a_few_slow_samples_are_pointed_out():
+    run = a_run(seen=Seen(compute_s=0.75))
+    slow = [step._replace(why="a batch in 1.00 s: sample 7 for 0.90 s") for step in run.slowest]
+    assert "a few samples are slow to make" in hints_of(run._replace(slowest=slow))[-1]
+    assert "sample 7 for 0.90 s" in Checker(page_of([run._replace(slowest=slow)])).text
+
+
+def test_without_a_step_there_is_nothing_to_try():
+    assert hints_of(a_run(num_s=0)) == []
 
 
 def test_a_run_is_shown_beside_what_it_was_before():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.runs.buckets import NUM_SLOWEST, Buckets, Look, bin_of, bounds_of, long_at
+from stoker.runs.buckets import NUM_SLOWEST, Buckets, Look, Why, bin_of, bounds_of, long_at
 
 BEGAN_S = 1000.0
 DAY_S = 24 * 3600
@@ -91,3 +91,12 @@ def test_a_step_lies_in_its_bin(step_s):
 
 def test_no_time_at_all_is_a_microsecond():
     assert bin_of(0.0) == bin_of(1e-6)
+
+
+def test_a_slow_step_says_why_its_batch_took_long():
+    buckets = Buckets(0.0)
+    for num, at_s in ((1, 1.0), (2, 5.0), (6, 6.0)):
+        buckets.add(Look(at_s, 0, num, num, at_s, 0.0))
+    whys = [Why(0, 2, "the second"), Why(0, 4, "of a group"), Why(1, 1, "another loader's")]
+    found = {slow.batch: (slow.num, slow.why) for slow in buckets.slowest(whys)}
+    assert found == {1: (1, ""), 2: (1, "the second"), 6: (4, "of a group")}

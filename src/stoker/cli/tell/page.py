@@ -5,6 +5,7 @@ Pure: runs in, text out.
 
 import html
 import math
+import shlex
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ from stoker.runs.file import Run, Totals
 from stoker.stalls.split import NOTHING, WORDS, Split, split_of, summed
 from stoker.tables import clock, counted
 
+LEAST_FRAC = 0.1  # of the steps' time, for something to be done about it
+MANY_SLOW = 3  # steps whose batch took long to make
 MAX_BARS = 240  # of a picture: a day's spans are more than a screen has room for
 WIDTH, HEIGHT, LEFT, BOTTOM = 960, 220, 80, 28  # of a picture, in its own units
 STYLE = """
@@ -76,6 +79,9 @@ def _parts_of(run: Run, with_name: bool) -> list[str]:
         f'<span class="dim">{_text(about["folder"])} on {_text(about["host"])}; {versions}</span></p>'
     )
     parts.append(f"<pre>{_text(_summary(run))}</pre>")
+    if hints := hints_of(run):
+        listed = "".join(f"<li>{_text(hint)}</li>" for hint in hints)
+        parts += ["<h2>What to try next</h2>", f"<ol>{listed}</ol>"]
     bars = bars_of(run.spans)
     if bars:
         parts += ["<h2>Where the time of the steps went</h2>", _timeline(bars), _split(run.split())]
@@ -101,6 +107,40 @@ def _summary(run: Run) -> str:
         if run.lasts
         else "The log ends in the middle: the machine went down, or what keeps the log."
     )
+
+
+def hints_of(run: Run) -> list[str]:
+    """Return what to try, by what took the time; none for a run without a step.
+
+    What each would bring is for `stoker doctor` to say, which tries it out.
+    """
+    split = run.split()
+    total_s = sum(split)
+    if not total_s:
+        return []
+    command = shlex.join(run.about["command"])
+    found = []
+    if split.data_s + split.own_s >= LEAST_FRAC * total_s:
+        found.append(
+            f"stoker doctor -- {command}: predicts what workers, memory and machines would bring"
+        )
+        if run.about["settings"].get("off"):
+            found.append(f"stoker run -- {command}: this run was plain PyTorch")
+    if split.copy_s >= LEAST_FRAC * total_s:
+        found.append(
+            "pin_memory=True in the loader and non_blocking=True in .to(): copies beside the model's work"
+        )
+    if split.communication_s >= LEAST_FRAC * total_s and not run.about["settings"].get("gradients"):
+        found.append(
+            f"stoker probe -- {command}: measures the links, and what compressed gradients would bring"
+        )
+    if split.other_s >= LEAST_FRAC * total_s:
+        found.append(
+            "the script's own Python: a profiler (py-spy record) shows the lines; .item() and print in each step are usual"
+        )
+    if sum(1 for slow in run.slowest if slow.why) >= MANY_SLOW:
+        found.append("a few samples are slow to make: the table of slowest steps names them")
+    return found
 
 
 # ---- the pictures
@@ -245,7 +285,7 @@ def _slowest(run: Run) -> str:
     rows = [
         [
             clock(s.at_s), places.get(s.number, ""), f"{s.batch:,}", _seconds(s.step_s), _seconds(s.wait_s),
-            _in_words(split_of(s.wait_s, s.step_s - s.wait_s, s.seen)),
+            "; ".join(filter(None, (_in_words(split_of(s.wait_s, s.step_s - s.wait_s, s.seen)), s.why))),
         ]
         for s in run.slowest
     ]  # fmt: skip

@@ -279,6 +279,8 @@
       p.place, p.depth || p.phase, number(p.num_hits), number(p.num_misses), bytes(p.stored_nbytes), p.why,
     ]));
     show("fast", ["way", "#results", "#compared", "left alone because"], (now.fast || []).map((f) => [f.place, number(f.num_made), number(f.num_checked), f.why]));
+    const where = new Map(now.loaders.map((loader) => [loader.number, loader.place]));
+    show("slow", ["at", "loader", "#batch", "what took it"], now.slow.toReversed().map((s) => [clock(s.at_s), where.get(s.number) || "", number(s.batch), s.why]));
     show("ranks", ["#rank", "host", "#batches", "#samples a second", "#waited for data", "#waited for ranks", "state"], now.ranks.map((r) => {
       const total = Object.values(r.split).reduce((a, b) => a + b, 0) || 1;
       return [r.rank, r.host, number(r.num_batches), rate(r.rate), percent(r.split.data_s / total), percent(r.split.communication_s / total), r.ended || "running"];

@@ -86,6 +86,7 @@ class Driver:
         reap()
         self.state = state
         self.taken_id = -1  # task of the batch that left last
+        self.why_slow = ""  # it took so long to make; until somebody has read it
         self._owner_pid = os.getpid()
         self._is_closed = False
         is_forked = context.get_start_method() == "fork"
@@ -198,6 +199,8 @@ class Driver:
                 return TIMED_OUT
         task_id, batch = taken
         self.taken_id = task_id
+        if self._inbox.slow:
+            self.why_slow = self._inbox.slow.pop(task_id, "")
         self._actions.do(self.state.taken(task_id))
         self._helpers.work_began()
         return batch

@@ -80,6 +80,7 @@ class Inbox:
         self.states: dict[int, Told] = {}
         self.ends: list[tuple[int, Told]] = []
         self.begun: dict[int, tuple[int, bytes]] = {}
+        self.slow: dict[int, str] = {}  # why a batch took long, of those not yet taken
         self.has_ended = False  # a chain's iterable, since wait_next told last
         self.is_awaiting = False  # what is taken in has come just now: the loop was waiting
         self._keeps_states = keeps_states
@@ -118,6 +119,8 @@ class Inbox:
         else:
             self.stats.wire_nbytes += len(frame.payload)
         self._hear_of_fast(sections)
+        if (why := sections.get(Section.SLOW)) is not None:
+            self.slow[header.task_id] = bytes(why).decode(errors="replace")
         self._helpers.measure(slot, header.task_id, header.work_us / 1e6, self.is_awaiting)
         if lender is not None:
             lender.given = unpack_offsets(sections.get(Section.GIVEN, NO_DATA))
