@@ -23,7 +23,7 @@ ARROWS: dict[str, set[str]] = {
         "stalls",
         "verify",
     },
-    "doctor": {"reports", "reports/summary", "stalls", "verify"},
+    "doctor": {"reports", "reports/summary", "stalls", "verify", "wire"},
     "intercept": {
         "doctor",
         "fast",

@@ -27,12 +27,14 @@ class Steps:
 @dataclass(frozen=True, slots=True)
 class Costs:
     """Says what samples cost one process, for one sample. cpu_s: of sample_s; functions: their names and seconds, the
-    dearest first; why: they are not known, else empty."""
+    dearest first; coded_frac: of nbytes, what the codec sends other machines, 0.0: not known; why: they are not known, else
+    empty."""
 
     sample_s: float = 0.0
     cpu_s: float = 0.0
     nbytes: int = 0
     functions: list[tuple[str, float]] = field(default_factory=list)
+    coded_frac: float = 0.0
     why: str = ""
 
 
@@ -57,7 +59,8 @@ class Kept:
 class Trial:
     """Says how fast stoker makes batches of the script's loader, while nothing is trained.
 
-    flags: of stoker run; num_workers: that it took, 0 for processes beside a loader without workers; why: it is left
+    flags: of stoker run; num_workers: that it took, 0 for processes beside a loader without workers; start_s: from an
+    epoch's beginning to its first batch; why: it is left
     to torch, or (not is_left) could not be tried, else empty; fast: what was made in faster ways.
     """
 
@@ -68,6 +71,7 @@ class Trial:
     why: str = ""
     is_left: bool = True
     fast: list[FastPlace] = field(default_factory=list)
+    start_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,14 @@ from stoker.doctor.facts import Facts, Kept, Trial
 LOSS = 0.95
 # Two parts of a step that take about as long (the longer one CLOSE times at most) hinder each other by up to this.
 CLOSE, HINDER = 1.25, 0.2
+GRADIENT_BITS = {
+    "bf16": 16,
+    "8bit": 8,
+    "4bit": 4,
+}  # of an element, which has 32 (gradients/codes.py)
+LEAST_COMM = 0.1  # of a step
 AWAY_LOSS = 0.8  # of the speed with free data, with batches that come from other machines
+CODED = 0.95  # of the bytes: what the codec leaves more of is not told
 SPARE = 1.1  # so many more workers there than are enough
 
 
@@ -46,7 +53,8 @@ def predictions(facts: Facts) -> list[Prediction]:
         rate = _kept_rate(facts, facts.kept, best)
         found.append(_of(facts, best, rate, f"{best.name}, remembered", _memory(facts, facts.kept)))
     away = _away(facts) if works else None  # what is left to torch is so with --cluster, too
-    return sorted([*found, *([] if away is None else [away])], key=lambda each: -each.rate)
+    found += [] if away is None else [away]
+    return sorted([*found, *_compressed(facts)], key=lambda each: -each.rate)
 
 
 def step_s(facts: Facts, data_rate: float, work_s: float) -> tuple[float, float]:
@@ -74,7 +82,16 @@ def _of(facts: Facts, trial: Trial, rate: float, name: str, needs: str = "") -> 
     else:  # the loop's own time is in the rate
         work_s = size * facts.costs.cpu_s if facts.costs else 0.0
     best_s, worst_s = step_s(facts, rate, work_s)
-    return Prediction(name, trial.flags, size / worst_s, size / best_s, needs)
+    low, high = (
+        _with_starts(facts, rate, trial.start_s) for rate in (size / worst_s, size / best_s)
+    )
+    return Prediction(name, trial.flags, low, high, needs)
+
+
+def _with_starts(facts: Facts, rate: float, start_s: float) -> float:
+    """Return the rate over whole epochs, each of which waits so long for its first batch."""
+    num = facts.setup.num_samples
+    return num / (num / rate + start_s) if num else rate
 
 
 def _kept_rate(facts: Facts, kept: Kept, trial: Trial) -> float:
@@ -97,11 +114,30 @@ def _away(facts: Facts) -> Prediction | None:
     if free is None or costs is None or costs.why or not costs.sample_s:
         return None
     num = enough(costs.sample_s, free.rate)
-    needs = f"{free.rate * costs.nbytes * 8 / 1e9:.2g} Gbit/s"
+    gbit = free.rate * costs.nbytes * 8 / 1e9
+    needs = f"{gbit:.2g} Gbit/s"
+    if 0 < costs.coded_frac < CODED:
+        needs += f", {gbit * costs.coded_frac:.2g} by the codec"
     return Prediction(
         f"{num} CPU{'s' * (num > 1)} of other machines", f"--cluster ADDRESS --workers {num}",
         AWAY_LOSS * free.rate, free.rate, needs, num,
     )  # fmt: skip
+
+
+def _compressed(facts: Facts) -> list[Prediction]:
+    """Return what compressed gradients could bring: nothing, or all of what their bytes take on the links."""
+    plain = facts.plain
+    comm_s = plain.split.communication_s
+    if facts.setup.world_size == 1 or comm_s < LEAST_COMM * plain.wall_s:
+        return []
+    return [
+        Prediction(
+            f"--gradients {name}", f"--gradients {name}", plain.rate,
+            plain.num_samples / (plain.wall_s - comm_s * (1 - bits / 32)),
+            "with loss; stoker probe measures it",
+        )
+        for name, bits in GRADIENT_BITS.items()
+    ]  # fmt: skip
 
 
 def readable(nbytes: float) -> str:

@@ -31,6 +31,7 @@ MAX_SAMPLES = 256  # that are made one by one
 RATE_S = 4.0  # of batches that come as fast as they can
 MIN_REMEMBERED, MAX_REMEMBERED = 48, 2048  # samples of a small dataset, whose epochs go by quickly
 NUM_EPOCHS = 8
+NUM_CODED = 3  # times that a batch is encoded
 MAX_EPOCHS = 1000  # of a loader with few batches
 MAX_BUSY_S = 1.0  # of a step, in a trial
 REMEMBER_S = 1.5  # an epoch of it may take
@@ -187,6 +188,7 @@ def _costs(loader: Any, setup: Setup, limit_s: float) -> dict[str, Any]:
     if collate_s:
         functions["collate"] = collate_s
     return {
+        "coded_frac": _coded_frac(batch),
         "sample_s": made_s + collate_s,
         "cpu_s": cpu_s + collate_s,
         "nbytes": int(_nbytes(batch) / len(some)),
@@ -283,6 +285,34 @@ def _nbytes(value: Any, depth: int = 0) -> int:
     return 0
 
 
+def _coded_frac(batch: Any) -> float:
+    """Return which share of a batch's bytes the codec sends to another machine; 0.0 where its libraries are missing."""
+    try:
+        from stoker.wire.lossless import Encoder, warm
+
+        warm()
+    except Exception:
+        return 0.0
+    encoder, sent, whole = Encoder(), 0, 0
+    for array in _arrays(batch):
+        coded = [encoder.encode(array) for _ in range(NUM_CODED)][-1]  # the first one learns
+        whole += array.nbytes
+        sent += array.nbytes if coded is None else coded.nbytes
+    return sent / whole if whole else 0.0
+
+
+def _arrays(value: Any, depth: int = 0) -> Iterator[Any]:
+    """Go through the tensors of a batch, as NumPy shows them."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        with suppress(TypeError, RuntimeError):  # of a kind that it does not know
+            yield (value.view(torch.float16) if value.dtype is torch.bfloat16 else value).numpy()
+    elif isinstance(value, dict | list | tuple) and depth < 8:
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _arrays(each, depth + 1)
+
+
 class _Counting:
     """A file that only counts."""
 
@@ -336,9 +366,17 @@ def _data_rate(
         return {"why": record.reasons[0]}
     if not num_batches:
         raise RuntimeError("its epochs are too short")
+    start_s = _start_s(loader) if num_ahead else 0.0
     places = run.recorder().fast() or ()
     fast = [asdict(each) for each in places]
-    return {"num_workers": record.chains, "rate": num / took_s, "fast": fast}
+    return {"num_workers": record.chains, "rate": num / took_s, "fast": fast, "start_s": start_s}
+
+
+def _start_s(loader: Any) -> float:
+    """Return how long an epoch takes to begin, once another one has: to its first batch."""
+    began_s = now_s()
+    next(iter(loader), None)
+    return now_s() - began_s
 
 
 def _make_own(loader: Any) -> None:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.doctor.facts import Kept
-from stoker.doctor.predict import enough, predictions, step_s
+from stoker.doctor.predict import GRADIENT_BITS, enough, predictions, step_s
+from stoker.gradients.codes import NAMES
 from tests.unit.doctor.examined import FACTS, steps, with_setup
 
 
@@ -78,3 +79,42 @@ def test_enough_is_enough(sample_s, rate):
 def test_a_range_is_one(data_rate, work_s):
     best_s, worst_s = step_s(FACTS, data_rate, work_s)
     assert 0 < best_s < worst_s < 1.3 * best_s
+
+
+def test_an_epoch_that_is_over_soon_waits_for_its_workers():
+    trials = [replace(trial, start_s=1.0) for trial in FACTS.trials]
+    num = FACTS.setup.num_samples
+    before, after = found()["stoker run"], found(replace(FACTS, trials=trials))["stoker run"]
+    for old, new in ((before.low, after.low), (before.high, after.high)):
+        assert num / new == pytest.approx(num / old + 1.0)
+    short = with_setup(num_samples=0)  # it does not say: nobody knows when it is over
+    assert found(replace(short, trials=trials))["stoker run"] == found(short)["stoker run"]
+
+
+def test_the_codec_needs_a_thinner_link():
+    costs = replace(FACTS.costs, coded_frac=0.25)
+    assert (
+        found(replace(FACTS, costs=costs))["6 CPUs of other machines"].needs
+        == "1.2 Gbit/s, 0.3 by the codec"
+    )
+    costs = replace(FACTS.costs, coded_frac=0.99)
+    assert found(replace(FACTS, costs=costs))["6 CPUs of other machines"].needs == "1.2 Gbit/s"
+
+
+def test_compressed_gradients_bring_nothing_or_what_their_bytes_take():
+    plain = steps()
+    split = plain.split._replace(communication_s=plain.wall_s / 2)
+    facts = replace(with_setup(world_size=2), plain=replace(plain, split=split))
+    ranked = found(facts)
+    assert {name for name in ranked if "gradients" in name} == {
+        "--gradients bf16", "--gradients 8bit", "--gradients 4bit",
+    }  # fmt: skip
+    four = ranked["--gradients 4bit"]
+    assert four.low == pytest.approx(plain.rate)
+    assert four.high == pytest.approx(plain.rate / (1 - 0.5 * 7 / 8))
+    assert found(replace(facts, setup=replace(facts.setup, world_size=1))).keys() == found().keys()
+
+
+def test_bits_of_an_element_are_the_codes_own():
+    for name, bits in GRADIENT_BITS.items():
+        assert NAMES[name] == bits
