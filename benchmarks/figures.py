@@ -360,7 +360,7 @@ def recording(case: str) -> Case:
     check = at_most(0.5, "cost_percent", how=How.VALUE, other="stoker", unit=" %", what=what)
     flags = ("--case", case)
     return Case(
-        script="recording.py", label=case, flags=flags, quick_flags=("--windows", "6"), is_alone=True,
+        script="recording.py", label=case, flags=flags, quick_flags=("--windows", "6"), is_alone=True, limit_s=500.0,
         checks=(check,),
     )  # fmt: skip
 
@@ -994,8 +994,8 @@ FIGURES = {
         ),
         Figure(
             name="recording",
-            work="steps of 20 ms whose thread is looked at fifty times a second, and not, in turns of half a second",
-            cases=(recording("model"), recording("python")),
+            work="what a run tells of itself: steps of 20 ms, and the batches of `images` with log, keeper and page; with and without it in turns",
+            cases=(recording("model"), recording("python"), recording("images")),
             num_pairs=1,  # of sixty pairs of windows each
             num_quick_pairs=1,
         ),

@@ -1,18 +1,23 @@
-"""What it costs a training loop that its thread is looked at fifty times a second: one --case a kind of step of 20 ms.
+"""What it costs a training loop that a run is recorded: one --case a kind of loop.
 
-`model` trains a small network on one thread, `python` computes in pure Python, which the looking thread must interrupt.
-Windows with and without it take turns in one process, so that neither is measured in another minute than the
+`model` trains a small network on one thread, `python` computes in pure Python, which the looking thread must interrupt: steps of 20 ms,
+whose thread is looked at fifty times a second. `images` takes the batches of images.py under stoker, with all that is recorded:
+the log, its keeper and the page, the looks at thread and workers. Windows with and without it take turns in one process, so that neither is measured in another minute than the
 other. Prints cost_percent: the median, over all pairs of windows, of how many fewer steps a window has.
 """
 
 import _thread
 import argparse
+import atexit
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import torch
-from one_side import print_line
+from one_side import num_usable_cores, print_line
 
 from stoker.stalls.sampler import sampler_of
 
@@ -46,6 +51,54 @@ def of_python() -> Callable[[int], None]:
 
 
 CASES = {"model": of_model, "python": of_python}
+IMAGES_WINDOW_S = 2.0  # some forty batches
+
+
+class Sides:
+    """Switches recording on and off; `start` and `stop` are called in turns."""
+
+    def __init__(self, sampler: Any, recorder: Any = None) -> None:
+        self._sampler, self._recorder = sampler, recorder
+        self._log = None if recorder is None else recorder._log
+
+    def start(self) -> None:
+        if self._recorder is not None:
+            self._recorder._log = self._log
+        self._sampler.start()
+
+    def stop(self) -> None:
+        self._sampler.stop()
+        if self._recorder is not None:
+            self._recorder._log = None
+
+
+def of_images() -> tuple[Callable[[int], None], Sides]:
+    """Return what takes batches of a loader that stoker serves, and what switches the recording of it."""
+    from images import BATCH_SIZE, Photos
+    from photos import photo_folder
+    from torch.utils.data import DataLoader
+
+    import stoker
+    from stoker.intercept import run
+
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    report = str(Path(folder.name, "report.json"))
+    stoker.install(quiet=True, cache="off", page="127.0.0.1:0", report_json=report)
+    dataset = Photos(photo_folder(), num_rounds=1000)
+    loader = DataLoader(
+        dataset, batch_size=BATCH_SIZE // 4, shuffle=True, num_workers=num_usable_cores()
+    )
+    batches = iter(loader)
+
+    def step(num: int) -> None:
+        for _ in range(num):
+            next(batches)
+
+    step(20)
+    recorder = run.recorder()
+    assert recorder._log is not None and recorder._sampler is not None and recorder.newest.offloaded
+    return step, Sides(recorder._sampler, recorder)
 
 
 def window(step: Callable[[int], None], num: int, count_s: float) -> float:
@@ -71,25 +124,29 @@ def size_of_step(step: Callable[[int], None]) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--case", choices=CASES, required=True)
+    parser.add_argument("--case", choices=[*CASES, "images"], required=True)
     parser.add_argument("--windows", type=int, default=60, help="pairs of them")
     parser.add_argument("--window-s", type=float, default=0.5)
     flags = parser.parse_args()
-    step = CASES[flags.case]()
-    num = size_of_step(step)
+    if flags.case == "images":
+        (step, switch), num, flags.window_s = of_images(), 1, IMAGES_WINDOW_S
+    else:
+        step = CASES[flags.case]()
+        num = size_of_step(step)
+        sampler = sampler_of(lambda kind, seconds: None, float, _thread.get_ident())
+        assert sampler is not None
+        switch = Sides(sampler)
     window(step, num, 2 * flags.window_s)
-    sampler = sampler_of(lambda kind, seconds: None, float, _thread.get_ident())
-    assert sampler is not None
     costs, rates = [], []
     for k in range(flags.windows):
-        sides = (sampler.start, sampler.stop) if k % 2 else (sampler.stop, sampler.start)
+        sides = (switch.start, switch.stop) if k % 2 else (switch.stop, switch.start)
         found = {}
         for side in sides:
             side()
             found[side.__name__] = window(step, num, flags.window_s)
         costs.append(1 - found["start"] / found["stop"])
         rates.append(found["stop"])
-    sampler.stop()
+    switch.stop()
     print_line(
         {"cost_percent": 100 * statistics.median(costs), "steps_per_s": statistics.median(rates)}
     )

@@ -47,6 +47,15 @@ def test_the_wheel_holds_the_line_that_arms_and_the_compiled_file_and_no_tests(w
     assert not [name for name in names if re.search(r"\.c\.new|test|__pycache__", name)]
     tops = {name.partition("/")[0] for name in names}
     assert tops == {"stoker", "stoker.pth", "stoker-0.1.0.dist-info"}
+    static = {
+        "page.html",
+        "page.js",
+        "page.css",
+        "uPlot.iife.min.js",
+        "uPlot.min.css",
+        "uPlot.LICENSE",
+    }
+    assert {f"stoker/live/static/{name}" for name in static} <= set(names)
     if "none-any" not in wheel.name:
         libraries = {"wire/libstream_copy.so", "wire/libpalette.so", "images/libimages.so"}
         assert {f"stoker/{name}" for name in libraries} <= set(names)
@@ -92,11 +101,17 @@ def test_with_torch_only_a_dozen_loaders_give_the_same(torch_only, tmp_path):
     the_same_under_stoker(torch_only, tmp_path)
 
 
+def test_the_page_needs_no_package(torch_only, tmp_path):
+    report = the_same_under_stoker(torch_only, tmp_path, flags=("--page",))
+    assert report["ended"] == "exit"
+
+
 @pytest.mark.parametrize(
     ("flags", "lacks", "extra"),
     [
         (("--cluster", "processes:1"), "--cluster needs cloudpickle", "cluster"),
         (("--gradients", "4bit"), "--gradients needs numba", "gradients"),
+        (("--tensorboard", "runs"), "--tensorboard needs tensorboard", "metrics"),
     ],
 )
 def test_what_an_extra_brings_is_told_with_where_this_stoker_lies(

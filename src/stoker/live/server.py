@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Semaphore, Thread
+from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 from stoker.clock import now_s
@@ -51,7 +52,7 @@ class PageServer(ThreadingHTTPServer):
         self.token, self.feed, self.metrics = token, feed, metrics
         self.page, self.policy = page_of(STATIC)
         self.asked_s: float | None = None  # when a page last asked for what is new
-        self.num_clients = 0
+        self._has_room = Semaphore(MAX_CLIENTS)
         self._host = host
 
     @property
@@ -75,7 +76,13 @@ class PageServer(ThreadingHTTPServer):
         Thread(target=self.serve_forever, name="page", daemon=True).start()
 
     def verify_request(self, request: object, client_address: object) -> bool:
-        return self.num_clients < MAX_CLIENTS
+        return self._has_room.acquire(blocking=False)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._has_room.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing: a client that goes away is none of the user's business."""
@@ -86,13 +93,6 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = REQUEST_S
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "stoker", ""
-
-    def handle(self) -> None:
-        self.server.num_clients += 1
-        try:
-            super().handle()
-        finally:
-            self.server.num_clients -= 1
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)

@@ -6,6 +6,7 @@ Promise: what was written before a kill -9 can be read after it, by any process 
 Rows are overwritten in place, lines are appended. Pure but for the file itself.
 """
 
+import fcntl
 import functools
 import json
 import mmap
@@ -44,9 +45,10 @@ class RunLog:
         if fd is None:
             fd = _nameless_file()
             speak.without_signals(functools.partial(os.ftruncate, fd, _LINES_AT))
+            # Lines of several threads do not lie over each other.
+            fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
         self.fd = fd
         self._is = descriptors.of(fd)
-        self._end = _LINES_AT
         self._num_looks = 0
         self._read_at = _LINES_AT
         self._map = mmap.mmap(fd, _LINES_AT)
@@ -116,7 +118,7 @@ class RunLog:
         if not descriptors.is_still(self.fd, self._is):
             return  # the script closed it: the report of a killed run ends here
         line = json.dumps({"kind": kind, **values}).encode() + b"\n"
-        self._end += speak.without_signals(functools.partial(os.pwrite, self.fd, line, self._end))
+        speak.without_signals(functools.partial(os.write, self.fd, line))
 
     def read(self) -> tuple[dict[str, Any], RunRecord, list[LoaderRecord]]:
         """Return the settings, the process and its loaders, as far as they were written."""

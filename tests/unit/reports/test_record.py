@@ -2,6 +2,8 @@
 
 import os
 import signal
+import sys
+import threading
 
 import pytest
 
@@ -63,3 +65,27 @@ def test_a_handler_that_raises_while_the_keeper_is_started_reaches_the_script(mo
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert "no report if this run is killed" in capfd.readouterr().err
+
+
+def test_lines_of_several_threads_are_whole():
+    log = RunLog()
+    threads = [
+        threading.Thread(
+            target=lambda name=name: [log.append("said", text=name * 50) for _ in range(500)]
+        )
+        for name in "abcd"
+    ]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    reader = RunLog(os.dup(log.fd))
+    texts = [line["text"] for line in reader.new_lines()]
+    reader.close()
+    assert sorted(texts) == sorted(name * 50 for name in "abcd" for _ in range(500))
+    log.close()
