@@ -21,12 +21,13 @@ from stoker.live.feed import Feed, Host, Tick
 from stoker.live.server import PageServer
 from stoker.reports.metrics import LoaderRecord, RunRecord, as_json
 from stoker.runs.buckets import Look
-from stoker.runs.crew import THERE, Crew, Place
+from stoker.runs.crew import LOST, Crew, Place
 from stoker.runs.file import Writer
 from stoker.stalls.split import Seen
 
 DAY_S, NUM_WORKERS = 24 * 3600, 256
 NUM_UPDATES = 20
+UPDATES = "Number(document.documentElement.dataset.updates || 0)"
 ABOUT = {
     "command": ["python", "train.py"], "settings": {}, "origins": {}, "began_unix_s": 1.8e9, "host": "here",
     "world": None, "folder": "/", "stoker": "", "python": "", "torch": "", "began_s": 0.0, "pid": 7, "rank": None,
@@ -48,7 +49,7 @@ def tick_of(second: int) -> Tick:
     seen = Seen(0.0, 0.0, done.compute_s, 0.0, done.other_s)
     look = Look(second - 0.5, number, 40 * second, 320 * second, done.wait_s, done.busy_s, seen)
     places = [
-        Place(k % 2, THERE if (second // 900 + k) % 40 else 0, k, 5 * second, (5 * second * (k % 10 + 1)) // 10)
+        Place(k % 2, 0, 0 if (second // 900 + k) % 40 else LOST, k, 5 * second, (5 * second * (k % 10 + 1)) // 10)
         for k in range(NUM_WORKERS)
     ]  # fmt: skip
     crew = Crew(5 * second, 40 * second, places)
@@ -71,15 +72,22 @@ def of_page() -> dict[str, float]:
         )
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.goto(server.url)
-        _until(page, lambda: page.evaluate("stokerPage.numUpdates") > 0)
+        _until(page, lambda: page.evaluate(UPDATES) > 0)
         for second in range(DAY_S, DAY_S + NUM_UPDATES):
-            seen = page.evaluate("stokerPage.numUpdates")
+            seen = page.evaluate(UPDATES)
             feed.take(tick_of(second))
-            _until(page, lambda seen=seen: page.evaluate("stokerPage.numUpdates") > seen)
-        found = page.evaluate("[stokerPage.firstMs, stokerPage.longestMs, stokerPage.spans.length]")
+            _until(page, lambda seen=seen: page.evaluate(UPDATES) > seen)
+        drawn = page.evaluate(
+            "performance.getEntriesByType('measure').map((m) => [m.startTime, m.duration])"
+        )
+        num_spans = page.evaluate("Number(document.documentElement.dataset.spans)")
         browser.close()
-    assert found[2] == 2880, found
-    return {"first_paint_ms": found[0], "update_ms": found[1]}
+    assert num_spans == 2880
+    (began_ms, took_ms), *updates = drawn
+    return {
+        "first_paint_ms": began_ms + took_ms,
+        "update_ms": max(took_ms for _, took_ms in updates),
+    }
 
 
 def _until(page: object, is_so: Callable[[], bool]) -> None:

@@ -35,7 +35,7 @@ def test_a_page_lives_with_its_run_and_stays_for_who_has_it_open(tmp_path):
         assert loader["wait_s"] > loader["num_batches"] * 0.005  # two workers make a batch in 20 ms
         assert [len(span["crew"]) for span in found["spans"] if "crew" in span][-1] == 2
         assert now["host"]["all_nbytes"] > now["host"]["used_nbytes"] > 0
-        later = wait_told(url, lambda found: found["now"]["num_spans"] > now["num_spans"])
+        later = wait_told(url, lambda f: len(f["spans"]) > len(found["spans"]))
         assert later["now"]["loaders"][0]["num_batches"] > loader["num_batches"]
         assert get(url, "/", token="wrong")[0] == 403
         running.say("exit")
@@ -50,7 +50,7 @@ def test_workers_are_seen_at_work_and_lost(tmp_path):
     with started([*under_stoker("--page"), *COMMAND], tmp_path, stdin=None) as running:
         url = url_of(running)
         busy = wait_told(
-            url, lambda f: f["spans"] and set(f["spans"][-1].get("crew", "")) & set("56789")
+            url, lambda f: f["spans"] and set(f["spans"][-1].get("crew", "")) & set("56789a")
         )
         assert [place[:2] for place in busy["now"]["places"]] == [[0, 0], [0, 1]]
         workers = [
@@ -109,7 +109,9 @@ def test_a_port_that_is_taken_gives_another_one(tmp_path):
         ) as running:
             url = url_of(running)
             assert f":{port}/" not in url
-            assert f"no page at 127.0.0.1:{port} (Address already in use)" in running.read("stderr")
+            assert f", for 127.0.0.1:{port} cannot be had: Address already in use" in running.read(
+                "stderr"
+            )
             assert told(url)["first"] == 0
 
 
@@ -134,9 +136,7 @@ def test_a_token_that_is_none_is_refused_before_the_run(tmp_path):
 def test_plain_torch_has_a_page_too(tmp_path):
     flags = ["--page", "--off", "--no-run-log"]
     with started([*under_stoker(*flags), *COMMAND], tmp_path, stdin=None) as running:
-        found = wait_told(
-            url_of(running), lambda f: f["now"]["loaders"] and f["now"]["num_spans"] > 1
-        )
+        found = wait_told(url_of(running), lambda f: f["now"]["loaders"] and len(f["spans"]) > 1)
         assert not found["now"]["loaders"][0]["offloaded"]
         assert found["now"]["places"] == []
 
@@ -145,7 +145,7 @@ def test_where_nothing_can_be_shown_the_run_goes_on(tmp_path):
     flags = ["--page=192.0.2.1:0"]  # of no machine: RFC 5737
     result = finished([*under_stoker(*flags), sys.executable, "train.py", "end"], tmp_path)
     assert (result.returncode, result.leftovers) == (0, {})
-    assert "stoker: the run is not shown: OSError: " in result.stderr
+    assert "stoker: there is no page: OSError: " in result.stderr
 
 
 def test_metrics_and_scalars_tell_the_run(tmp_path):
@@ -170,6 +170,43 @@ def test_metrics_and_scalars_tell_the_run(tmp_path):
     found = accumulators.EventAccumulator(str(folder)).Reload()
     (tag,) = [tag for tag in found.Tags()["scalars"] if tag.endswith("samples_per_second")]
     assert found.Scalars(tag)[-1].step == num
+
+
+def test_a_script_may_put_anything_on_its_path(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys, pathlib; sys.path += [pathlib.Path('x'), None]\n"
+        "from torch.utils.data import DataLoader\n"
+        "for _ in DataLoader(range(4), num_workers=1): pass\n"
+    )
+    for flags in ([], ["--page"]):
+        result = finished(
+            [*under_stoker(*flags, quiet=False), sys.executable, str(script)], tmp_path
+        )
+        assert result.returncode == 0
+        assert "no report" not in result.stderr
+    assert len(logs_in(tmp_path / "state" / "stoker" / "runs")) == 2
+
+
+def test_where_nobody_can_show_it_the_user_is_told(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import ctypes; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # orphans become its children\n"
+        "from torch.utils.data import DataLoader\n"
+        "for _ in DataLoader(range(4), num_workers=1): pass\n"
+    )
+    result = finished([*under_stoker("--page"), sys.executable, str(script)], tmp_path)
+    assert result.returncode == 0
+    assert "stoker: the run is not shown: in PID 1 and in a subreaper" in result.stderr
+
+
+def test_a_disk_that_takes_no_scalars_leaves_the_page(tmp_path):
+    pytest.importorskip("tensorboard")
+    (tmp_path / "file").touch()
+    flags = ["--page", f"--tensorboard={tmp_path / 'file' / 'in it'}"]
+    with started([*under_stoker(*flags), *COMMAND], tmp_path, stdin=None) as running:
+        assert told(url_of(running))["first"] == 0
+        assert "stoker: no scalars are written: " in running.read("stderr")
 
 
 @pytest.mark.full

@@ -523,6 +523,7 @@ def _options(loader: "DataLoader[Any]", place: str) -> "StreamOptions":
         wish=_wish(loader, place),
         fast=_fast_wish(),
         names_slow=not run.settings.no_stalls,
+        has_slow=run.recorder().has_slow(place),
         held_limit_nbytes=(
             int(HELD_FRAC_OF_MACHINE * nbytes) if settings.memory is None else settings.memory
         ),

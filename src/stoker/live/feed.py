@@ -3,6 +3,7 @@
 A day has 2,880 spans (runs/buckets.py), of which each holds a character a worker: two megabytes for 256 workers.
 """
 
+import collections
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -14,7 +15,7 @@ from stoker.runs.crew import AWAY, NOBODY, Crew, busy_of
 from stoker.stalls.split import Seen, split_of
 
 MAX_SLOW_SHOWN = 20  # batches, the latest
-_ZERO = {"raw": 0, "wire": 0, "gradients_raw": 0, "gradients_wire": 0}
+RECENT_S = 10.0  # what is told of now is of the last ten seconds: a step may be longer than one
 
 
 class Host(NamedTuple):
@@ -56,8 +57,9 @@ class Feed:
         self._scheme: str | None = None
         self._buckets: Buckets | None = None
         self._began_s = 0.0
-        self._since: dict[str, Any] = {"crew": NOBODY, **_ZERO}  # when the open span began
-        self._before: dict[str, Any] = {"crew": NOBODY, **_ZERO, "at_s": 0.0, "rows": {}}
+        self._since = _Sums(0.0)  # when the open span began
+        self._recent: collections.deque[_Sums] = collections.deque()  # the oldest first
+        self._end_s = 0.0  # of the last span
         self._cpu: list[float] = []  # of the open span's ticks
         self._ended: str | None = None
 
@@ -68,22 +70,32 @@ class Feed:
             return
         done = [span for look in tick.looks for span in self._buckets.add(look)]
         done += self._buckets.until(tick.at_s)
-        sums = _sums(tick)
+        self._put(tick, done)
+        self._tell_now(tick)
+
+    def _put(self, tick: Tick, done: Sequence[Span]) -> None:
+        """Append spans that are over. The last of them also says what is looked at once a second, for the time since the one
+        before that did."""
         self._cpu.append(tick.host.cpu_frac)
-        for k, span in enumerate(done):
+        for span in done:
             told = _told_of(span)
-            if k == len(done) - 1:  # of what is looked at once a second the last one is told all
-                told |= self._more(tick, sums, self._since, self._cpu)
-                self._since, self._cpu = {"crew": tick.crew, **sums}, []
+            told["over"] = round(span.at_s + span.long_s - self._end_s, 3)
+            self._end_s = span.at_s + span.long_s
+            if span is done[-1]:
+                told |= self._looked_at(tick, self._since, self._cpu)
+                self._since, self._cpu = _sums(tick), []
             self.spans.append(json.dumps(told).encode())
-        self._tell_now(tick, sums)
 
     def end(self, ended: str, tick: Tick) -> None:
         """Take in the last tick. ended: how the run ended."""
+        for line in tick.lines:
+            self._take_line(line)
+        if self._buckets is None:
+            return
+        done = [span for look in tick.looks for span in self._buckets.add(look)]
+        self._put(tick, [*done, *self._buckets.rest()])
         self._ended = ended
-        self.take(tick)
-        if self._buckets is not None:
-            self.spans += [json.dumps(_told_of(span)).encode() for span in self._buckets.rest()]
+        self._tell_now(tick)
 
     def _take_line(self, line: Mapping[str, Any]) -> None:
         kind = line["kind"]
@@ -116,62 +128,65 @@ class Feed:
 
     def _begin(self, began_s: float) -> None:
         self._began_s, self._buckets = began_s, Buckets(began_s)
+        self._end_s, self._cpu = 0.0, []
+        self._since = _Sums(began_s)
+        self._recent.clear()
+        self._recent.append(self._since)
 
-    def _more(
-        self, tick: Tick, sums: Mapping[str, int], since: Mapping[str, Any], cpu: Sequence[float]
-    ) -> dict[str, Any]:
+    def _looked_at(self, tick: Tick, since: "_Sums", cpu: Sequence[float]) -> dict[str, Any]:
         """Return what is looked at once a second, for the time since."""
-        crew: Crew = since["crew"]
-        num_looks = tick.crew.num_looks - crew.num_looks
-        ready = (tick.crew.num_ready - crew.num_ready) / num_looks if num_looks > 0 else None
+        num_looks = tick.crew.num_looks - since.crew.num_looks
+        ready = (tick.crew.num_ready - since.crew.num_ready) / num_looks if num_looks > 0 else None
+        now = _sums(tick)
         return {
-            "crew": busy_of(crew, tick.crew),
+            "crew": busy_of(since.crew, tick.crew),
             "ready": None if ready is None else round(ready, 2),
             "cpu": round(sum(cpu) / max(1, len(cpu)), 3),
             "memory": tick.host.used_nbytes,
-            "kept": self._remembered["used_nbytes"] if self._remembered else 0,
-            **{name: sums[name] - since[name] for name in _ZERO},
+            **{
+                name: new - old
+                for (name, new), old in zip(now.nbytes.items(), since.nbytes.values(), strict=True)
+            },
         }
 
-    def _tell_now(self, tick: Tick, sums: Mapping[str, int]) -> None:
+    def _tell_now(self, tick: Tick) -> None:
+        """Tell how the run stands, and what the last seconds brought."""
         run_s = tick.at_s - self._began_s
-        before_s = self._before["at_s"]
-        rows = [
-            _row_between(self._before["rows"].get(loader.number), loader) for loader in tick.loaders
-        ]
+        while len(self._recent) > 1 and self._recent[1].at_s <= tick.at_s - RECENT_S:
+            self._recent.popleft()
+        since = self._recent[0]
+        self._recent.append(_sums(tick))
+        at_s = max(0.0, since.at_s - self._began_s)
+        rows = [_row_between(since.rows.get(loader.number), loader) for loader in tick.loaders]
         last = {
-            "at": round(before_s, 2),
-            "long": round(run_s - before_s, 2),
+            "at": round(at_s, 2),
+            "long": round(run_s - at_s, 2),
+            "over": round(run_s - at_s, 2),
             "rows": [row for row in rows if row[1]],
+            "kept": self._remembered["used_nbytes"] if self._remembered else 0,
         }
-        last |= self._more(tick, sums, self._before, [tick.host.cpu_frac])
-        self._before = {
-            "crew": tick.crew, **sums, "at_s": run_s,
-            "rows": {loader.number: _totals_of(loader) for loader in tick.loaders},
-        }  # fmt: skip
+        last |= self._looked_at(tick, since, [tick.host.cpu_frac])
         numbers = {loader.number: loader for loader in tick.loaders}
         run = tick.run
         self.state = {
             "about": self._about,
             "ended": self._ended,
             "run_s": round(run_s, 2),
-            "num_spans": len(self.spans),
             "last": last,
             "loaders": [
                 told | _now_of(numbers[told["number"]])
                 for told in self._loaders if told["number"] in numbers
             ],
-            "trainer": {"cpu_s": run.cpu_s, "peak_rss_nbytes": run.peak_rss_nbytes},
             "workers": {
                 "slots": run.num_slots, "started": run.num_started, "lost": run.num_lost,
                 "replayed": run.num_replayed, "hedged": run.num_hedged,
             },
-            "places": [[p.number, p.slot, p.flags & AWAY] for p in tick.crew.places],
+            "places": [[p.number, p.slot, p.role, p.flags & AWAY] for p in tick.crew.places],
             "gradients": {
                 "scheme": self._scheme, "raw_nbytes": run.gradients_raw_nbytes,
                 "wire_nbytes": run.gradients_wire_nbytes,
             },
-            "host": {"used_nbytes": tick.host.used_nbytes, "all_nbytes": tick.host.all_nbytes},
+            "host": {"all_nbytes": tick.host.all_nbytes},
             "remembered": self._remembered,
             "fast": self._fast,
             "ranks": list(tick.ranks),
@@ -181,13 +196,25 @@ class Feed:
         self.now = json.dumps(self.state).encode()
 
 
-def _sums(tick: Tick) -> dict[str, int]:
-    return {
+class _Sums(NamedTuple):
+    """Holds what had come until a moment. rows: by loader, see _totals_of."""
+
+    at_s: float
+    crew: Crew = NOBODY
+    nbytes: Mapping[str, int] = dict.fromkeys(("raw", "wire", "gradients_raw", "gradients_wire"), 0)
+    rows: Mapping[int, tuple[float, ...]] = {}
+
+
+def _sums(tick: Tick) -> _Sums:
+    nbytes = {
         "raw": sum(loader.raw_nbytes for loader in tick.loaders),
         "wire": sum(loader.wire_nbytes for loader in tick.loaders),
         "gradients_raw": tick.run.gradients_raw_nbytes,
         "gradients_wire": tick.run.gradients_wire_nbytes,
     }
+    return _Sums(
+        tick.at_s, tick.crew, nbytes, {each.number: _totals_of(each) for each in tick.loaders}
+    )
 
 
 def _told_of(span: Span) -> dict[str, Any]:

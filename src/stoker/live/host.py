@@ -11,6 +11,7 @@ class HostReader:
     def __init__(self, root: Path = Path("/proc")) -> None:
         self._root = root
         self._last = (0, 0)  # time at work, and all time, of all cores
+        self.read()
 
     def read(self) -> Host:
         """Return what was used since the last call; of what cannot be read, nothing."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from stoker.runs.file import about_of
 from stoker.runs.folder import logs_in
-from stoker.stalls.split import Seen, Split, split_of, summed
+from stoker.stalls.split import NOTHING, Seen, split_of, summed
 
 NEAR_S = 600.0  # ranks of one job begin so near to each other
 
@@ -23,28 +23,31 @@ class RankReader:
         if self._about.get("world") is None:
             return []
         for file in logs_in(self._folder):
-            if file not in self._tails:
-                self._tails[file] = self._tail_of(file)
+            if (
+                file not in self._tails and (about := about_of(file)) is not None
+            ):  # else it is only begun
+                self._tails[file] = self._tail_of(file, about)
         tails = [tail for tail in self._tails.values() if tail is not None]
-        return sorted((tail.read() for tail in tails), key=lambda row: row["rank"])
+        newest = {tail.rank: tail for tail in sorted(tails, key=lambda tail: tail.began_unix_s)}
+        return [newest[rank].read() for rank in sorted(newest)]
 
-    def _tail_of(self, file: Path) -> "_Tail | None":
-        about = about_of(file)
-        if about is None or about["rank"] is None or about.get("world") != self._about["world"]:
+    def _tail_of(self, file: Path, about: dict[str, Any]) -> "_Tail | None":
+        if about["rank"] is None or about.get("world") != self._about["world"]:
             return None
         is_near = abs(about["began_unix_s"] - self._about["began_unix_s"]) < NEAR_S
-        return _Tail(file, about["rank"], about["host"]) if is_near else None
+        return _Tail(file, about) if is_near else None
 
 
 class _Tail:
     """Adds up one log as it grows."""
 
-    def __init__(self, file: Path, rank: int, host: str) -> None:
-        self._file, self._rank, self._host = file, rank, host
+    def __init__(self, file: Path, about: dict[str, Any]) -> None:
+        self.rank, self.began_unix_s = about["rank"], about["began_unix_s"]
+        self._file, self._host = file, about["host"]
         self._at = 0
         self._num_batches = self._num_samples = 0
-        self._split = Split(*(0.0,) * len(Split._fields))
-        self._rate = 0.0
+        self._split = NOTHING
+        self._rate = self._end_s = 0.0
         self._ended: str | None = None
 
     def read(self) -> dict[str, Any]:
@@ -62,7 +65,7 @@ class _Tail:
             except (ValueError, LookupError, TypeError):  # damaged
                 continue
         return {
-            "rank": self._rank, "host": self._host, "num_batches": self._num_batches,
+            "rank": self.rank, "host": self._host, "num_batches": self._num_batches,
             "num_samples": self._num_samples, "rate": round(self._rate, 2),
             "split": self._split._asdict(), "ended": self._ended,
         }  # fmt: skip
@@ -74,6 +77,7 @@ class _Tail:
             rows = line["rows"]
             self._num_batches += sum(row[1] for row in rows)
             self._num_samples += sum(row[2] for row in rows)
-            self._rate = sum(row[2] for row in rows) / line["long_s"]
+            before_s, self._end_s = self._end_s, line["at_s"] + line["long_s"]
+            self._rate = sum(row[2] for row in rows) / max(self._end_s - before_s, line["long_s"])
             splits = [split_of(row[3], row[4], Seen(*row[6:])) for row in rows]
             self._split = summed([self._split, *splits])

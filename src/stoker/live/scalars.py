@@ -18,13 +18,15 @@ class Scalars:
 
         rank = "" if about["rank"] is None else f"-rank{about['rank']}"
         name = f"stoker-{int(about['began_unix_s'])}-{about['pid']}{rank}"
-        self._writer = EventFileWriter(str(folder / name))
+        self._writer = EventFileWriter(str(folder / name), flush_secs=int(EVERY_S))
         self._began_unix_s: float = about["began_unix_s"]
         self._written_s = 0.0
         self._before: Mapping[str, Any] | None = None
 
     def write(self, state: Mapping[str, Any]) -> None:
         """Add a point, if the last one is old enough or the run has ended. state: Feed.state."""
+        if state["run_s"] < self._written_s:  # the run's time counts from its first loader on
+            self._written_s, self._before = 0.0, None
         is_due = state["run_s"] - self._written_s >= EVERY_S
         if not is_due and state["ended"] is None:
             return

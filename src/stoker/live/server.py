@@ -6,14 +6,17 @@ Owner: each request has a thread of its own, which reads the feed's frozen bytes
 """
 
 import base64
+import gzip
 import hashlib
 import hmac
 import ipaddress
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import TCPServer
 from threading import Semaphore, Thread
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
@@ -24,7 +27,10 @@ from stoker.live.feed import Feed
 STATIC = Path(__file__).with_name("static")
 REQUEST_S = 10.0  # until a client has said what it wants
 MAX_CLIENTS = 32  # at once: each has a thread
+ANSWER_S = 120.0  # until a client has taken an answer
 LEFT_OPEN_S = 120.0  # since its last request a page is taken for open; hidden ones ask each minute
+STAY_OPEN_S = 10.0  # since it has heard of the end
+LEAST_ZIPPED_NBYTES = 64 * 1024
 _SAFE = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
@@ -48,12 +54,20 @@ class PageServer(ThreadingHTTPServer):
         host = host.strip("[]")
         if ":" in host:
             self.address_family = socket.AF_INET6
+        self._host = host
         super().__init__((host, int(port)), _Handler)
         self.token, self.feed, self.metrics = token, feed, metrics
         self.page, self.policy = page_of(STATIC)
+        self.has_ended = False  # the run
         self.asked_s: float | None = None  # when a page last asked for what is new
+        self.heard_s: float | None = None  # when one was first told of the end
+        self.scraped_s: float | None = (
+            None  # when metrics were last asked for, but for those of the end
+        )
+        self._silent: dict[
+            socket.socket, float
+        ] = {}  # clients that have not said what they want, since when
         self._has_room = Semaphore(MAX_CLIENTS)
-        self._host = host
 
     @property
     def url(self) -> str:
@@ -69,8 +83,24 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def is_looked_at(self) -> bool:
-        """Whether somebody has the page open."""
-        return self.asked_s is not None and now_s() - self.asked_s < LEFT_OPEN_S
+        """Whether somebody has the page open, or asks for metrics, and was not told of the end."""
+        now = now_s()
+        if self.heard_s is not None:  # what it shows it keeps; another run may want the port
+            return now - self.heard_s < STAY_OPEN_S
+        last_s = max(self.asked_s or 0.0, self.scraped_s or 0.0)
+        return bool(last_s) and now - last_s < LEFT_OPEN_S
+
+    def server_bind(self) -> None:
+        """Bind; without asking for the machine's full name, as HTTPServer does, of which a resolver may know nothing."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = self._host, self.server_address[1]
+
+    def end_stale(self) -> None:
+        """Hang up on clients that take too long to say what they want. Called once a second."""
+        for sock, since_s in tuple(self._silent.items()):
+            if now_s() - since_s > REQUEST_S:
+                with suppress(OSError):  # it is closed
+                    sock.shutdown(socket.SHUT_RDWR)
 
     def begin(self) -> None:
         Thread(target=self.serve_forever, name="page", daemon=True).start()
@@ -79,9 +109,11 @@ class PageServer(ThreadingHTTPServer):
         return self._has_room.acquire(blocking=False)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        self._silent[request] = now_s()
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self._silent.pop(request, None)
             self._has_room.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -95,18 +127,30 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "stoker", ""
 
     def do_GET(self) -> None:
+        self.server._silent.pop(self.connection, None)
+        self.connection.settimeout(ANSWER_S)
+        try:
+            self._get()
+        finally:
+            self.connection.settimeout(REQUEST_S)
+            self.server._silent[self.connection] = now_s()  # what else it may want
+
+    def _get(self) -> None:
         url = urlsplit(self.path)
         asked = {name: values[-1] for name, values in parse_qs(url.query).items()}
-        if why := self._why_refused(asked.get("token", "")):
+        server, has_ended = self.server, self.server.has_ended
+        if why := self._why_refused(asked.get("token", ""), url.path):
             self._answer(HTTPStatus.FORBIDDEN, why.encode())
         elif url.path == "/":
-            self._answer(HTTPStatus.OK, self.server.page, "text/html; charset=utf-8")
+            self._answer(HTTPStatus.OK, server.page, "text/html; charset=utf-8")
         elif url.path == "/data":
-            self.server.asked_s = now_s()
-            data = data_since(self.server.feed, asked.get("since", ""))
+            server.asked_s = now_s()
+            data = data_since(server.feed, asked.get("since", ""))
             self._answer(HTTPStatus.OK, data, "application/json")
+            server.heard_s = now_s() if has_ended and server.heard_s is None else server.heard_s
         elif url.path == "/metrics":
-            found = self.server.metrics()
+            server.scraped_s = None if has_ended else now_s()
+            found = server.metrics()
             if found is None:
                 why = "prometheus-client is not installed where the run's Python finds it: pip install prometheus-client\n"
                 self._answer(HTTPStatus.NOT_IMPLEMENTED, why.encode())
@@ -115,12 +159,14 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(HTTPStatus.NOT_FOUND, b"no such page\n")
 
-    def _why_refused(self, token: str) -> str:
+    def _why_refused(self, token: str, path: str) -> str:
         """Return why a request is refused; empty if it is not."""
         given = token or self.headers.get("Authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(given.encode(), self.server.token.encode()):
             return "wrong token: open the address that the run has printed\n"
-        if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+        # A click on the printed address in another page (a terminal in a browser) opens the page, and no other page reads it.
+        opens = path == "/" and self.headers.get("Sec-Fetch-Dest") == "document"
+        if not opens and self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
             return "asked for by another site\n"
         origin, host = self.headers.get("Origin"), self.headers.get("Host", "")
         if origin is not None and origin != f"http://{host}":
@@ -132,9 +178,14 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(
         self, status: HTTPStatus, body: bytes, kind: str = "text/plain; charset=utf-8"
     ) -> None:
-        self.send_response(status)
+        zips = (
+            "gzip" in self.headers.get("Accept-Encoding", "") and len(body) >= LEAST_ZIPPED_NBYTES
+        )
+        body = gzip.compress(body, 1) if zips else body
         headers = {"Content-Type": kind, "Content-Length": str(len(body)), **_SAFE}
+        headers |= {"Content-Encoding": "gzip"} if zips else {}
         headers["Content-Security-Policy"] = self.server.policy
+        self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()

@@ -1,22 +1,32 @@
 """Shows a run from the report keeper: second by second it feeds the page, and the scalars for TensorBoard.
 
-Promise: what goes wrong here is told in a line, and neither the run nor its report is any worse for it.
+Promise: what goes wrong here is told in a line, and neither the run nor its report is any worse for it, nor is the page for
+the scalars' sake.
 """
 
+import errno
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stoker import speak
 from stoker.clock import now_s
 from stoker.live.feed import Feed, Host, Tick
 from stoker.live.host import HostReader
+from stoker.live.metrics import metrics_of
 from stoker.live.ranks import RankReader
 from stoker.live.server import PageServer
 from stoker.reports.metrics import LoaderRecord, RunRecord
 from stoker.runs.buckets import Look
 from stoker.runs.crew import Crew
+
+if TYPE_CHECKING:  # TensorBoard's package may not be installed
+    from stoker.live.scalars import Scalars
+
+RANKS_EVERY_S = 5.0  # logs of other ranks are read, while somebody has the page open
+
+Lines = Sequence[Mapping[str, Any]]
 
 
 class Log(Protocol):
@@ -30,65 +40,113 @@ class Log(Protocol):
 
 
 class Shown:
-    """What is shown of one run. asked: the log's `live`; about: what its log says of the run."""
+    """Shows one run. asked: the log's `live`; about: what its log says of the run."""
 
     def __init__(
         self, asked: Mapping[str, Any], about: dict[str, Any], runs_folder: str | None
     ) -> None:
-        self._feed, self._host = Feed(), HostReader()
+        self._feed = Feed()
+        self._scalars: Scalars | None = None
+        self._server: PageServer | None = None
+        self._host: HostReader | None = None
         self._ranks = None if runs_folder is None else RankReader(Path(runs_folder), about)
-        self._scalars = None
-        self.server: PageServer | None = None
+        self._rank_rows: list[dict[str, Any]] = []
+        self._ranks_s = 0.0
         if asked["tensorboard"] is not None:
-            from stoker.live.scalars import Scalars
-
-            self._scalars = Scalars(Path(asked["tensorboard"]), about)
+            self._try("no scalars are written", lambda: self._write_to(asked["tensorboard"], about))
         if asked["page"] is not None:
-            self._serve(asked["page"], _token(asked["token_file"]))
+            self._try("there is no page", lambda: self._serve(asked["page"], asked["token_file"]))
 
-    def _serve(self, address: str, token: str) -> None:
-        from stoker.live.metrics import metrics_of
+    def take(self, log: Log, lines: Lines, looks: Sequence[Look]) -> None:
+        """Show what is new."""
+        self._take(log, lines, looks, None)
+
+    def end(self, log: Log, lines: Lines, looks: Sequence[Look], ended: str) -> None:
+        """Show the rest, and how the run ended."""
+        self._take(log, lines, looks, ended)
+
+    @property
+    def is_looked_at(self) -> bool:
+        """Whether somebody has the page open, or Prometheus has not heard of the end."""
+        return self._server is not None and self._server.is_looked_at
+
+    def _take(self, log: Log, lines: Lines, looks: Sequence[Look], ended: str | None) -> None:
+        if self._server is None and self._scalars is None:
+            return
+        try:
+            tick = self._tick(log, lines, looks)
+            if ended is None:
+                self._feed.take(tick)
+            else:
+                self._feed.end(ended, tick)
+                if self._server is not None:
+                    self._server.has_ended = True
+        except Exception as error:  # ours: a page that stands still would be believed
+            _tell("the run is not shown any more", error)
+            self._give_up_page()
+            self._scalars = None
+            return
+        if self._server is not None:
+            self._server.end_stale()
+        if self._scalars is not None and self._feed.state:
+            self._try("no more scalars are written", lambda: self._write(ended is not None))
+
+    def _try(self, without: str, do: Callable[[], None]) -> None:
+        """Do something that may fail, and say what there is not, then. A failure gives up the scalars, or the page."""
+        try:
+            do()
+        except Exception as error:
+            _tell(without, error)
+            if "scalars" in without:
+                self._scalars = None
+
+    def _write_to(self, folder: str, about: dict[str, Any]) -> None:
+        from stoker.live.scalars import Scalars
+
+        self._scalars = Scalars(Path(folder), about)
+
+    def _write(self, is_last: bool) -> None:
+        assert self._scalars is not None
+        self._scalars.write(self._feed.state)
+        if is_last:
+            self._scalars.close()
+
+    def _serve(self, address: str, token_file: str | None) -> None:
+        token = _token(token_file)
 
         def metrics() -> tuple[bytes, str] | None:
             return metrics_of(self._feed.state)
 
+        why = ""
         try:
-            self.server = PageServer(address, token, self._feed, metrics)
+            server = PageServer(address, token, self._feed, metrics)
         except OSError as error:
-            host, _, port = address.rpartition(":")
-            if port == "0":
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES) or address.endswith(":0"):
                 raise
-            speak.say(f"no page at {address} ({error.strerror}), but at another port:")
-            self.server = PageServer(f"{host}:0", token, self._feed, metrics)
-        self.server.begin()
-        speak.say(f"page: {self.server.url}")
+            why = f", for {address} cannot be had: {error.strerror}"
+            server = PageServer(f"{address.rpartition(':')[0]}:0", token, self._feed, metrics)
+        self._server, self._host = server, HostReader()
+        server.begin()
+        speak.say(f"page: {server.url}{why}")
 
-    def take(self, log: Log, lines: Sequence[Mapping[str, Any]], looks: Sequence[Look]) -> None:
-        self._feed.take(self._tick(log, lines, looks))
-        self._write_scalars()
+    def _give_up_page(self) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
 
-    def end(
-        self, log: Log, lines: Sequence[Mapping[str, Any]], looks: Sequence[Look], ended: str
-    ) -> None:
-        self._feed.end(ended, self._tick(log, lines, looks))
-        self._write_scalars()
-        if self._scalars is not None:
-            self._scalars.close()
-
-    def _tick(self, log: Log, lines: Sequence[Mapping[str, Any]], looks: Sequence[Look]) -> Tick:
+    def _tick(self, log: Log, lines: Lines, looks: Sequence[Look]) -> Tick:
         now = now_s()
-        numbers = [
-            *self._feed.numbers,
-            *(line["number"] for line in lines if line["kind"] == "loader"),
-        ]
-        run, loaders = log.rows(numbers)
-        host = self._host.read() if self.server is not None else Host()
-        ranks = [] if self._ranks is None or self.server is None else self._ranks.read()
-        return Tick(now, lines, looks, run, loaders, log.crew(), host, ranks)
+        new = (line["number"] for line in lines if line["kind"] == "loader")
+        run, loaders = log.rows([*self._feed.numbers, *new])
+        if self._ranks is not None and self.is_looked_at and now - self._ranks_s >= RANKS_EVERY_S:
+            self._ranks_s, self._rank_rows = now, self._ranks.read()
+        host = Host() if self._host is None else self._host.read()
+        return Tick(now, lines, looks, run, loaders, log.crew(), host, self._rank_rows)
 
-    def _write_scalars(self) -> None:
-        if self._scalars is not None and self._feed.state:
-            self._scalars.write(self._feed.state)
+
+def _tell(without: str, error: Exception) -> None:
+    speak.say(f"{without}: {type(error).__name__}: {error}")
 
 
 def _token(file: str | None) -> str:

@@ -100,6 +100,7 @@ class StreamOptions:
     wish: Wish | None = None  # of the shelf of remembered samples
     fast: FastWish | None = None  # of libraries' functions, by faster ones
     names_slow: bool = False  # tell which sample and function made a batch slow
+    has_slow: bool = False  # some were, in earlier epochs
 
 
 class StreamIterator(_MultiProcessingDataLoaderIter):
@@ -189,6 +190,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             wish=options.wish and options.wish.away,
             fast=options.fast,
             names_slow=options.names_slow,
+            has_slow=options.has_slow,
         )
 
     # -- torch's own protocol ----------------------------------------------------------------

@@ -55,9 +55,11 @@ if (
         0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     )
 
+import contextlib
 import fcntl
 import signal
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +74,7 @@ if TYPE_CHECKING:  # most runs do without
 
 END_WAIT_MS = 2000  # from the last closed file to the end of a process
 LOOK_MS = 20  # how often it is looked for where there is no pidfd
-STAY_S = 5.0  # between two looks whether somebody still looks at the page
+STAY_S = 2.0  # between two looks whether somebody still looks at the page
 LIVES_ON_MS = 500  # from the lifeline's end until it is looked whether its owner lives on
 _PIDFD_INFO_NBYTES = 64  # struct pidfd_info, first version
 _PIDFD_INFO_EXIT = 1 << 3
@@ -86,7 +88,7 @@ def main(folder: Path, is_over: bool, lifeline_fd: int, log_fd: int, pid_fd: int
     while not is_over and not _has_ended(lifeline_fd):
         kept.take(log)
     if not log.is_done:
-        _wait_ended(pid_fd, pid)
+        _wait_ended(pid_fd, pid, lambda: kept.take(log))
     is_killed = not log.is_done
     how = ended(_exit_status(pid_fd, pid)) if is_killed else ""
     settings, run, loaders = log.read()
@@ -99,6 +101,9 @@ def main(folder: Path, is_over: bool, lifeline_fd: int, log_fd: int, pid_fd: int
 
         asked = settings.get("report_file")
         publish(report, folder / asked if asked else None, settings.get("quiet", False))
+    log.close()
+    if pid_fd >= 0:
+        os.close(pid_fd)
     kept.stay()
 
 
@@ -118,10 +123,7 @@ class Kept:
         lines, looks = log.new_lines(), log.new_looks()
         self._keep(lines, looks)
         if self._shown is not None:
-            try:
-                self._shown.take(log, lines, looks)
-            except Exception as error:
-                self._show_no_more(error)
+            self._shown.take(log, lines, looks)
 
     def _keep(self, lines: list[dict[str, Any]], looks: list[Look]) -> None:
         if self._is_off:
@@ -156,50 +158,36 @@ class Kept:
     def _show(self, asked: dict[str, Any], about: dict[str, Any]) -> None:
         if asked["page"] is None and asked["tensorboard"] is None:
             return
-        sys.path += asked["path"]  # of libraries that the script's Python finds
-        try:
-            from stoker.live.shown import Shown
+        sys.path += asked["path"]  # where the script's Python finds libraries
+        from stoker.live.shown import Shown
 
-            self._shown = Shown(asked, about, about["runs_folder"])
-        except Exception as error:  # no such address, no such file, a library that is missing
-            self._show_no_more(error)
-
-    def _show_no_more(self, error: Exception) -> None:
-        from stoker import speak
-
-        self._shown = None
-        speak.say(f"the run is not shown: {type(error).__name__}: {error}")
+        self._shown = Shown(asked, about, about["runs_folder"])
 
     def end(self, log: RunLog, report: dict[str, Any]) -> None:
         lines, looks = log.new_lines(), log.new_looks()
         self._keep(lines, looks)
         if self._shown is not None:
-            try:
-                self._shown.end(log, lines, looks, report["ended"])
-            except Exception as error:
-                self._show_no_more(error)
-        if self._writer is None or self._is_off:
+            self._shown.end(log, lines, looks, report["ended"])
+        if self._writer is None:
             return
-        try:
-            self._writer.end(report, self._why_slow)
-        except OSError:
-            self._is_off = True
-        self._writer.close()  # who looks whether the run lasts looks for that
+        if not self._is_off:
+            with contextlib.suppress(OSError):
+                self._writer.end(report, self._why_slow)
+        self._writer.close()  # and its lock, by which a run that lasts is known
 
     def stay(self) -> None:
-        """Serve the page for as long as somebody has it open. Nothing of the run is held any more."""
-        server = None if self._shown is None else self._shown.server
-        if server is None or not server.is_looked_at:
+        """Serve the page for as long as somebody has it open."""
+        if self._shown is None or not self._shown.is_looked_at:
             return
         os.dup2(
             os.open(os.devnull, os.O_RDWR), 2
-        )  # who reads the script's stderr waits for its end
-        while server.is_looked_at:
+        )  # a reader of the script's stderr waits for its end
+        while self._shown.is_looked_at:
             select.select((), (), (), STAY_S)
 
 
-def _wait_ended(pid_fd: int, pid: int) -> None:
-    """Wait until the trainer ends or execs: it may close the lifeline and live on, with the log."""
+def _wait_ended(pid_fd: int, pid: int, take: Callable[[], None]) -> None:
+    """Wait until the trainer ends or execs: it may close the lifeline and live on, with the log. take: called meanwhile."""
     poll = select.poll()
     if pid_fd >= 0:
         poll.register(pid_fd, select.POLLIN)
@@ -210,6 +198,7 @@ def _wait_ended(pid_fd: int, pid: int) -> None:
             return
         if b"stoker-run-log" not in maps:
             return
+        take()
 
 
 def _exit_status(pid_fd: int, pid: int) -> int | None:

@@ -6,6 +6,7 @@ Promise: what was written before a kill -9 can be read after it, by any process 
 Rows are overwritten in place, lines are appended. Pure but for the file itself.
 """
 
+import contextlib
 import fcntl
 import functools
 import json
@@ -177,7 +178,11 @@ class RunLog:
         """Return the lines from a place on, and where they end; a torn last line is left out."""
         data = os.pread(self.fd, os.fstat(self.fd).st_size - at, at)
         whole = data[: data.rfind(b"\n") + 1]
-        return [json.loads(line) for line in whole.splitlines()], at + len(whole)
+        found = []
+        for line in whole.splitlines():
+            with contextlib.suppress(ValueError):  # a limit on files cut it short
+                found.append(json.loads(line))
+        return found, at + len(whole)
 
 
 def _nameless_file() -> int:

@@ -110,6 +110,7 @@ class Recorder:
         self._exchanged: list[Exchanged] = []
         self._looks, self._shares_exposed = looks, exposed
         self._num_said = self._num_slow = 0
+        self._slow_places: set[str] = set()
         self._crews: dict[int, weakref.WeakMethod[Callable[[], Any]]] = {}
         self._crew_looks = Looks()
         self._report_file: Path | None = None
@@ -140,7 +141,7 @@ class Recorder:
             "page": asked.page if is_first else None,
             "token_file": asked.page_token,
             "tensorboard": asked.tensorboard,
-            "path": [path for path in sys.path if path.endswith("-packages")],
+            "path": [path for path in sys.path if isinstance(path, str) and path],  # libraries'
         }
 
     def _outlive(self, environ: Mapping[str, str]) -> None:
@@ -269,6 +270,9 @@ class Recorder:
         self._sampled = record
         if self._sampler is not None:
             self._sampler.thread = thread
+            if not self._is_done:
+                with contextlib.suppress(RuntimeError):  # no thread to be had: later, perhaps
+                    self._sampler.start()  # it has ended before a fork
         elif self._may_sample and not self._is_done:
             self._may_sample = False  # only one try
             self._sampler = sampler_of(self._add_seen, self._exposed, thread, self._look_at_crews)
@@ -293,7 +297,13 @@ class Recorder:
                 look = crew()
                 if look is not None and (told := look()) is not None:
                     num_held, workers = told
-                    found.append((number, num_held, [At(*each) for each in workers]))
+                    found.append(
+                        (
+                            number,
+                            num_held,
+                            [At(int(slot.role), slot.number, *each) for slot, *each in workers],
+                        )
+                    )
             self._crew_looks.add(found)
             self._log.put_crew(self._crew_looks)
 
@@ -348,10 +358,15 @@ class Recorder:
     @speak.guarded
     def slow(self, record: LoaderRecord, batch: int, why: str) -> None:
         """Note why a batch took long to make. batch: its number, from 1 on."""
+        self._slow_places.add(record.place)
         if self._num_slow < MAX_SLOW:
             self._num_slow += 1
             at_s = now_s() - self._began_s
             self._append("slow", number=record.number, batch=batch, why=why, at_s=at_s)
+
+    def has_slow(self, place: str) -> bool:
+        """Whether batches of the loader at a line of the script took long to make."""
+        return place in self._slow_places
 
     @speak.guarded
     def refresh(self) -> None:
@@ -445,6 +460,11 @@ class Recorder:
         started if it would be this process's child all the same; PID 1 ends with all others anyway.
         """
         if orphans.come_here():
+            if self._settings.page is not None or self._settings.tensorboard is not None:
+                reason = "in PID 1 and in a subreaper os.wait() would see the process that shows it"
+                speak.say(
+                    f"the run is not shown: {reason}; start it under an init (docker run --init)"
+                )
             return
         keeper = str(Path(__file__).with_name("keeper.py"))
         assert self._log is not None

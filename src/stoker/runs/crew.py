@@ -1,6 +1,6 @@
-"""What a run's workers were seen to be at: counted in the training process, read by who shows it. Pure.
+"""What a run's workers were seen to be at: counted in the training process, read by the process that shows it. Pure.
 
-number of places, of looks, batches that were ready in all of them | loader, worker, where, looks, busy ...
+number of places, of looks, batches that were ready in all of them | loader, role, worker, where, looks, busy ...
 """
 
 import struct
@@ -8,18 +8,23 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 MAX_PLACES = 1024
-IDLE = -1  # in place of a task (wire/marks.py, NOTHING)
+IDLE, GONE = -1, -2  # in place of a task (wire/marks.py, NOTHING and LOST)
 _HEAD = struct.Struct("<IIQ")
-_PLACE = struct.Struct("<HHIII")
+_PLACE = struct.Struct("<HBBIII")
 NBYTES = _HEAD.size + MAX_PLACES * _PLACE.size
-AWAY, THERE = 1, 2  # flags of a place: on another machine; it has a worker now
-NOT_SEEN, LOST = "-", "x"  # beside the digits of `busy_of`
+AWAY, LOST = (
+    1,
+    2,
+)  # flags of a place: its worker is on another machine; it was lost, and none has come for it yet
+NOT_SEEN, IS_LOST = "-", "x"  # beside the digits of `busy_of`
+DIGITS = "0123456789a"  # tenths
 
 
 class At(NamedTuple):
-    """Says what one worker is at. number: of its slot; making: id of its task, or IDLE; owes: ids of the tasks that it was
-    sent and has not been heard to have done; is_here: on this machine."""
+    """Says what one worker is at. role, number: of its slot; is_here: on this machine; making: id of its task, IDLE or
+    GONE; owes: ids of the tasks that it was sent and has not been heard to have done."""
 
+    role: int
     number: int
     is_here: bool
     making: int
@@ -27,9 +32,10 @@ class At(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Says what the worker in one place was seen at. number: of the loader; flags: AWAY, THERE."""
+    """Says what the workers of one slot were seen at. number: of the loader; flags: AWAY, LOST."""
 
     number: int
+    role: int
     flags: int
     slot: int
     num_looks: int = 0
@@ -43,10 +49,6 @@ class Crew(NamedTuple):
     num_ready: int
     places: list[Place]
 
-    @property
-    def num_lost(self) -> int:
-        return sum(not place.flags & THERE for place in self.places)
-
 
 NOBODY = Crew(0, 0, [])
 
@@ -55,40 +57,37 @@ class Looks:
     """Adds up looks at the workers of several loaders."""
 
     def __init__(self) -> None:
-        self._places: dict[tuple[int, int, bool], Place] = {}
+        self._places: dict[tuple[int, int, int], Place] = {}
         self._num_looks = self._num_ready = 0
-        self._worked: set[tuple[int, int, bool]] = set()  # that have been seen to make something
+        self._worked: set[tuple[int, int, int]] = set()  # that have been seen to make something
 
     def add(self, loaders: Iterable[tuple[int, int, list[At]]]) -> None:
         """Count a look. loaders: the number of each that has workers, batches received and not taken, its workers."""
         self._num_looks += 1
-        loaders = list(loaders)
-        looked_at = {number for number, _, _ in loaders}
-        for key, place in self._places.items():
-            if key[0] in looked_at:
-                self._places[key] = place._replace(flags=place.flags & ~THERE)
         for number, num_held, workers in loaders:
             self._num_ready += num_held
             for at in workers:
-                key = (number, at.number, at.is_here)
-                is_busy = at.making != IDLE
-                if is_busy:
+                key = (number, at.role, at.number)
+                if at.making >= 0:
                     self._worked.add(key)
                 if at.is_here and key in self._worked:  # before, it may only be starting
                     self._num_ready += _num_done(at)
-                self._count(key, is_busy)
+                self._count(key, at)
 
-    def _count(self, key: tuple[int, int, bool], is_busy: bool) -> None:
+    def _count(self, key: tuple[int, int, int], at: At) -> None:
         place = self._places.get(key)
         if place is None:
             if len(self._places) == MAX_PLACES:
                 return
-            place = Place(key[0], 0, key[1])
-        self._places[key] = place._replace(
-            flags=THERE if key[2] else THERE | AWAY,
-            num_looks=place.num_looks + 1,
-            num_busy=place.num_busy + is_busy,
-        )
+            place = Place(key[0], at.role, 0, at.number)
+        if at.making == GONE:
+            self._places[key] = place._replace(flags=place.flags | LOST)
+        else:
+            self._places[key] = place._replace(
+                flags=0 if at.is_here else AWAY,
+                num_looks=place.num_looks + 1,
+                num_busy=place.num_busy + (at.making >= 0),
+            )
 
     def row(self) -> bytes:
         head = _HEAD.pack(len(self._places), self._num_looks, self._num_ready)
@@ -106,17 +105,19 @@ def read_row(data: bytes) -> Crew:
 
 def _num_done(at: At) -> int:
     """Return how many batches wait in a worker's socket: it makes its tasks in the order of their ids."""
-    return len(at.owes) if at.making == IDLE else sum(task < at.making for task in at.owes)
+    return len(at.owes) if at.making < 0 else sum(task < at.making for task in at.owes)
 
 
 def busy_of(before: Crew, now: Crew) -> str:
-    """Return a character a place, for the time between two: tenths of it busy, 0 to 9; lost; or not seen."""
+    """Return a character a place, for the time between two: tenths of it busy (DIGITS), lost, or not seen."""
     found = []
     for k, place in enumerate(now.places):
-        old = before.places[k] if k < len(before.places) else Place(0, 0, 0)
+        old = before.places[k] if k < len(before.places) else Place(0, 0, 0, 0)
         num = place.num_looks - old.num_looks
-        if num > 0:
-            found.append(str(min(9, 10 * (place.num_busy - old.num_busy) // num)))
+        if place.flags & LOST:
+            found.append(IS_LOST)
+        elif num > 0:
+            found.append(DIGITS[10 * (place.num_busy - old.num_busy) // num])
         else:
-            found.append(NOT_SEEN if place.flags & THERE else LOST)
+            found.append(NOT_SEEN)
     return "".join(found)

@@ -1,8 +1,9 @@
 """Looks at what the training thread does, fifty times a second, from a thread of its own.
 
 Promise: calls nothing of the script's (Python may collect garbage in it, as in any thread); looks at no other thread;
-no process is forked while it lives: it ends before a fork, which Python would warn of (os.fork, 3.12), and begins again
-after it.
+no process is forked while it lives: it ends before a fork, which Python would warn of (os.fork, 3.12), and its owner starts it
+again some time after it. Not at once: a thread that begins takes the interpreter's lock from the script in the moment in which
+that may be about to wait, and a signal that comes then is heard only once it has waited (signal.pause, time.sleep).
 Owner: whoever starts it; what it finds it adds up by itself.
 """
 
@@ -79,29 +80,35 @@ class Sampler:
         self._kinds, self._add, self._also = kinds, add, also
         self._stop = self._ended = _held_lock()
         self._ident = self._tid = 0  # of the sampler's own, for Python and for the kernel
-        self._runs = self._is_wanted = False
+        self._runs = False
         self._num_pauses = 0  # forks that are about to happen, by several threads
-        self._lock = threading.RLock()  # guards the five above; a signal handler may fork, too
+        self._lock = threading.RLock()  # guards the four above; a signal handler may fork, too
         _samplers.add(self)
 
     def start(self) -> None:
-        """Start to look. Raises RuntimeError where no thread can be started."""
+        """Start to look; idempotent. Raises RuntimeError where no thread can be started."""
+        if self._runs:
+            return
         with self._lock:
-            self._is_wanted = True
             if self._runs or self._num_pauses:
                 return
             self._stop, self._ended = _held_lock(), _held_lock()
-            _thread.start_new_thread(self._run, (self._stop, self._ended))  # not among threading's
-            self._runs = True
+            # From its first moment on signals are the script's.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            try:
+                # Not among threading's.
+                _thread.start_new_thread(self._run, (self._stop, self._ended))
+                self._runs = True
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def stop(self) -> None:
         """End the thread. Idempotent."""
         with self._lock:
-            self._is_wanted = False
             self._end()
 
     def pause(self) -> None:
-        """End the thread, until `resume` was called as often."""
+        """End the thread. It is not to be started before `resume` was called as often."""
         with self._lock:
             self._num_pauses += 1
             self._end()
@@ -109,13 +116,10 @@ class Sampler:
     def resume(self) -> None:
         with self._lock:
             self._num_pauses -= 1
-            if self._is_wanted:
-                with contextlib.suppress(RuntimeError):  # no thread: the rest is not looked at
-                    self.start()
 
     def forget(self) -> None:
         """Have nothing to do with the thread, in a forked child."""
-        self._runs = self._is_wanted = False
+        self._runs = False
         self._num_pauses = 0
         self._lock = threading.RLock()
 
@@ -132,7 +136,6 @@ class Sampler:
 
     def _run(self, stop: _thread.LockType, ended: _thread.LockType) -> None:
         self._ident, self._tid = _thread.get_ident(), _thread.get_native_id()
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the script's
         with contextlib.suppress(Exception):  # ours: the rest is not looked at
             self._look_until(stop)
         ended.release()

@@ -6,8 +6,9 @@ Promise: calls nothing of the script's, not the `repr` of an index of its own ki
 """
 
 import collections
+import contextlib
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ LEAST_S, TIMES = 0.05, 3.0  # of a slow batch: at least; of the usual time
 NUM_USUAL, NUM_KNOWN = 32, 8  # batches by which that is known; at first
 MAX_SHOWN = 3  # indices
 _FETCH = "utils/data/_utils/fetch.py"  # of torch, 2.13: `[self.dataset[idx] for idx in possibly_batched_index]`
-_OURS = str(Path(__file__).parents[1])
+_OURS = f"{Path(__file__).parents[1]}/"
 
 
 class Where(NamedTuple):
@@ -31,10 +32,13 @@ class Where(NamedTuple):
 
 
 class SlowBatches:
-    """Watches one worker's batches. start: begins to look at the thread that calls it, and returns who does."""
+    """Watches one worker's batches. start: has a sampler look at the thread that calls it; at_once: from the first batch on,
+    since others of the loader's were slow."""
 
-    def __init__(self, start: "Callable[[SlowBatches], Sampler | None]") -> None:
-        self._start = start
+    def __init__(
+        self, start: "Callable[[SlowBatches], Sampler | None]", at_once: bool = False
+    ) -> None:
+        self._start, self._at_once = start, at_once
         self._sampler: Sampler | None = None
         self._may_start = True
         self._usual: collections.deque[float] = collections.deque(maxlen=NUM_USUAL)
@@ -48,23 +52,32 @@ class SlowBatches:
 
     def begin(self) -> None:
         """Note that a batch is begun."""
+        if self._at_once:
+            self._look()
+        if self._sampler is not None:
+            with contextlib.suppress(RuntimeError):  # no thread to be had
+                self._sampler.start()  # it has ended before a fork of the dataset's
         self.seen = {}
 
     def took(self, batch_s: float, indices: object) -> str:
         """Return what made a batch slow, in words; empty if it was not."""
-        seen, usual_s = self.seen, self._usual_s
+        seen, self.seen = self.seen, {}  # a look that is under way adds to the new one
+        usual_s = self._usual_s
         is_slow = batch_s > max(LEAST_S, TIMES * usual_s) and len(self._usual) >= NUM_KNOWN
         self._note(batch_s)
         if not is_slow:
             return ""
-        if self._may_start:
-            self._may_start = False
-            self._sampler = self._start(self)
+        self._look()
         return told(batch_s, usual_s, seen, indices)
 
     def stop(self) -> None:
         if self._sampler is not None:
             self._sampler.stop()
+
+    def _look(self) -> None:
+        if self._may_start:
+            self._may_start = False
+            self._sampler = self._start(self)
 
     def _note(self, batch_s: float) -> None:
         self._usual.append(batch_s)
@@ -78,7 +91,7 @@ def told(batch_s: float, usual_s: float, seen: dict[Where, float], indices: obje
     """Put in words what made a batch slow. seen: may be empty."""
     whole = f"a batch in {batch_s:.2f} s, {usual_s:.3f} as a rule"
     if not seen:
-        return f"{whole}: samples {_shown(indices)}" if isinstance(indices, Sequence) else whole
+        return f"{whole}: {_shown(indices)}"
     by_sample: dict[str, float] = {}
     for where, seconds in seen.items():
         by_sample[where.sample] = by_sample.get(where.sample, 0.0) + seconds
@@ -87,13 +100,17 @@ def told(batch_s: float, usual_s: float, seen: dict[Where, float], indices: obje
     in_it = {where: s for where, s in seen.items() if not is_one or where.sample == sample}
     where = max(in_it, key=lambda each: in_it[each])
     by = f", called by {where.by}" if where.by and where.by != where.function else ""
-    of = f"sample {sample} for {sample_s:.2f} s" if is_one else "many samples"
+    of = f"sample {sample} for {sample_s:.2f} s" if is_one else "no single sample"
     return f"{whole}: {of}, most of it in {where.function}{by}"
 
 
-def _shown(indices: Sequence[object]) -> str:
+def _shown(indices: object) -> str:
+    """Return what a batch was asked for by: a list of indices, or an index of a kind of its own."""
+    if type(indices) is not list:
+        return f"sample {_in_words(indices)}"
     shown = ", ".join(_in_words(index) for index in indices[:MAX_SHOWN])
-    return f"{shown} and {len(indices) - MAX_SHOWN} more" if len(indices) > MAX_SHOWN else shown
+    more = f" and {len(indices) - MAX_SHOWN} more" if len(indices) > MAX_SHOWN else ""
+    return f"samples {shown}{more}"
 
 
 def _in_words(index: object) -> str:
@@ -117,15 +134,15 @@ class Whereabouts:
         while frame is not None:
             code = frame.f_code
             if code.co_filename.endswith(_FETCH):
-                # A snapshot of these variables holds an index and the list of them, no sample.
+                # A snapshot of these variables lives as long as the frame. Until Python 3.13 it may hold the list
+                # of samples, too, which holds them anyway; nobody counts who holds that list.
                 index = frame.f_locals.get("idx") if _is_asking(frame) else None
                 sample = "" if index is None else _in_words(index)
-                name = first or "collate_fn"
+                name = first or ("the dataset" if sample else "collate_fn")
                 return [(Where(sample, name, last or ""), 1.0)]
             if not code.co_filename.startswith(_OURS):
-                told_ = f"{code.co_name} ({_short(code.co_filename)}:{frame.f_lineno})"
-                first = first or told_
-                last = told_
+                last = f"{code.co_name} ({_short(code.co_filename)}:{frame.f_lineno})"
+                first = first or last
             frame = frame.f_back
         return []
 

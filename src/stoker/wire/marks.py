@@ -9,6 +9,7 @@ from collections.abc import Callable
 from stoker.wire.arena import Arena
 
 NOTHING = -1  # no task has begun: the worker is idle, starts, or repeats earlier tasks
+LOST = -2  # in place of a mark, of a worker that is there no more
 _WORD_NBYTES = 8
 
 

@@ -36,6 +36,7 @@ class Job:
     make_worker: Callable[..., Any] | None = None  # in place of worker.loop's Worker
     fast: FastWish | None = None  # of libraries' functions, by faster ones
     names_slow: bool = False  # tell which sample and function made a batch slow
+    has_slow: bool = False  # some were, in earlier epochs
 
     @property
     def is_iterable(self) -> bool:

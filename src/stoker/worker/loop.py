@@ -5,6 +5,7 @@ Promise: a task of its own chain runs as torch's worker would run it; a free-sta
 Owner: the process's main thread owns everything here.
 """
 
+import contextlib
 import itertools
 import os
 import pickle
@@ -108,7 +109,7 @@ class Worker:
         """
         self._early, self._memory, self._fast = early, memory, fast
         if self._job.names_slow:
-            self._slow = SlowBatches(look)
+            self._slow = SlowBatches(look, at_once=self._job.has_slow)
         if self._job.shared_seed is not None:
             self._seed_pipe(self._job.shared_seed)
         self.show_as(self._chain or 0)
@@ -309,8 +310,10 @@ class Worker:
 
     def _note_slow(self, indices: object) -> None:
         """Note why the batch that was just made took long, if it did."""
+        self._why_slow = ""
         if self._slow is not None:
-            self._why_slow = self._slow.took(self._made_s, indices)
+            with contextlib.suppress(Exception):  # ours, which no batch is to be lost for
+                self._why_slow = self._slow.took(self._made_s, indices)
 
     def _rerun(self, header: Header, body: memoryview) -> None:
         """Replay what a dead worker fetched, so that an iterable is where that worker had it."""

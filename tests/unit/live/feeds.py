@@ -5,7 +5,7 @@ import functools
 from stoker.live.feed import Feed, Host, Tick
 from stoker.reports.metrics import LoaderRecord, RunRecord
 from stoker.runs.buckets import Look
-from stoker.runs.crew import THERE, Crew, Place
+from stoker.runs.crew import LOST, Crew, Place
 
 PLACE = "train.py:9"
 ABOUT = {
@@ -38,7 +38,7 @@ def _first(second):
 def _place(number, second):
     num_looks = min(5 * second, 50) if number % 5 == 4 else 5 * second
     num_busy = num_looks // 2 if number % 2 else num_looks
-    return Place(0, THERE if num_looks == 5 * second else 0, number, num_looks, num_busy)
+    return Place(0, 0, 0 if num_looks == 5 * second else LOST, number, num_looks, num_busy)
 
 
 def a_feed(num_s, **values):

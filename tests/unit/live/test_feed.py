@@ -1,11 +1,16 @@
 """What a page is told: each second once, whatever came late, and a day in bounded memory."""
 
 import json
+import re
 
 import pytest
 from tests.unit.live.feeds import LOADER, PLACE, SETTINGS, a_day, a_feed, a_tick
 
-from stoker.live.feed import Feed
+from stoker.live.feed import RECENT_S, Feed
+from stoker.live.server import STATIC
+from stoker.reports.metrics import LoaderRecord
+from stoker.runs.buckets import Look
+from stoker.stalls.split import Split
 
 
 def spans_of(feed):
@@ -18,7 +23,6 @@ def test_every_second_is_told_once():
     assert [span["at"] for span in spans] == list(range(30))
     assert [row[1] for span in spans for row in span["rows"]] == [10] * 30
     assert feed.state["loaders"][0]["num_batches"] == 300
-    assert feed.state["num_spans"] == len(spans)
 
 
 def test_parts_of_the_time_come_in_the_order_that_the_page_reads():
@@ -29,21 +33,46 @@ def test_parts_of_the_time_come_in_the_order_that_the_page_reads():
     assert compute_s + other_s + unseen_s == pytest.approx(0.75)
 
 
+def test_the_parts_are_named_as_the_page_names_them():
+    script = (STATIC / "page.js").read_text()
+    (names,) = re.findall(r"const PARTS = \[(.*?)\]", script)
+    assert [f"{name}_s" for name in re.findall(r'"(\w+)"', names)] == list(Split._fields)
+
+
+def test_a_step_that_is_longer_than_a_span_counts_over_its_own_time():
+    """A batch of 1,000 samples every five seconds is 200 a second, whatever span it falls into."""
+    feed = Feed()
+    for second in range(1, 41):
+        num = second // 5
+        record = LoaderRecord(0, "train.py:9", True, [], 2, num, num * 1000, 1, second * 0.5)
+        looks = (
+            []
+            if second % 5
+            else [Look(second - 0.5, 0, num, num * 1000, second * 0.5, second * 0.5)]
+        )
+        feed.take(a_tick(second)._replace(looks=looks, loaders=[record]))
+    _, *spans = spans_of(feed)  # the first look has no time to be over
+    rates = [span["rows"][0][2] / span["over"] for span in spans]
+    assert rates == [200] * len(spans) and len(spans) > 4
+    last = feed.state["last"]
+    assert last["rows"][0][2] / last["over"] == 200
+
+
 def test_workers_are_busy_waiting_or_lost():
-    assert spans_of(a_feed(8))[-1]["crew"] == "96"
+    assert spans_of(a_feed(8))[-1]["crew"] == "a6"
     late = spans_of(a_feed(20, num_workers=5))[-1]
-    assert late["crew"] == "9696x"
+    assert late["crew"] == "a6a6x"
     assert late["ready"] == 2.0
     assert late["cpu"] == 0.5
 
 
-def test_the_last_second_is_told_beside_spans_of_a_minute():
+def test_the_last_seconds_are_told_beside_spans_of_a_minute():
     feed = a_feed(4 * 3600)
     spans = spans_of(feed)
     assert spans[-1]["long"] == 60
-    assert feed.state["last"]["long"] == 1.0
-    assert feed.state["last"]["rows"][0][1] == 10
-    assert feed.state["last"]["raw"] == 1 << 20
+    assert feed.state["last"]["long"] == feed.state["last"]["over"] == RECENT_S
+    assert feed.state["last"]["rows"][0][1] == 10 * RECENT_S
+    assert feed.state["last"]["raw"] == 10 << 20
 
 
 def test_a_day_with_256_workers_is_three_megabytes():
@@ -93,5 +122,8 @@ def test_a_run_that_begins_anew_counts_from_there():
     """DDP makes a recorder before the first loader is iterated."""
     feed = Feed()
     began = {"kind": "began", "began_s": 5.0}
-    feed.take(a_tick(6)._replace(lines=[SETTINGS, began, LOADER]))
-    assert feed.state["run_s"] == 1.0
+    feed.take(a_tick(4)._replace(lines=[SETTINGS], looks=[], loaders=[]))
+    feed.take(a_tick(6)._replace(lines=[began, LOADER]))
+    assert feed.state["run_s"] == feed.state["last"]["over"] == 1.0
+    feed.take(a_tick(7))
+    assert [span["over"] for span in spans_of(feed)] == [1.0, 1.0]

@@ -1,5 +1,6 @@
 """Slow batches: which are, and what is said of them, by real stacks of torch's own fetchers."""
 
+import collections
 import sys
 import threading
 
@@ -80,7 +81,7 @@ def test_the_sample_that_took_most_is_named():
 def test_where_all_are_slow_none_is_named():
     seen = {Where(str(k), "f (a.py:1)", "f (a.py:1)"): 0.1 for k in range(8)}
     text = told(0.8, 0.1, seen, list(range(8)))
-    assert text == "a batch in 0.80 s, 0.100 as a rule: many samples, most of it in f (a.py:1)"
+    assert text == "a batch in 0.80 s, 0.100 as a rule: no single sample, most of it in f (a.py:1)"
 
 
 class Sneaky:
@@ -88,6 +89,25 @@ class Sneaky:
 
     def __repr__(self):
         raise AssertionError("asked")
+
+
+@pytest.mark.parametrize(
+    ("indices", "said"),
+    [
+        ([1, 2], "samples 1, 2"), ("path", "sample 'path'"), ((3, 4), "sample (3, 4)"), (7, "sample 7"),
+        (collections.deque([1]), "sample of type deque"), (None, "sample of type NoneType"),
+    ],
+)  # fmt: skip
+def test_what_a_batch_was_asked_for_by_is_told(indices, said):
+    assert told(1, 0.1, {}, indices).endswith(f": {said}")
+
+
+def test_where_others_were_slow_before_the_thread_is_looked_at_at_once():
+    start = Started()
+    found = SlowBatches(start, at_once=True)
+    found.begin()
+    found.begin()
+    assert len(start) == 1
 
 
 @pytest.mark.parametrize(

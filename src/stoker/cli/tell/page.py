@@ -136,7 +136,7 @@ def hints_of(run: Run) -> list[str]:
         )
     if split.other_s >= LEAST_FRAC * total_s:
         found.append(
-            "the script's own Python: a profiler (py-spy record) shows the lines; .item() and print in each step are usual"
+            "the script's own Python: a profiler (py-spy record) shows the lines; print and logging in each step are usual"
         )
     if sum(1 for slow in run.slowest if slow.why) >= MANY_SLOW:
         found.append("a few samples are slow to make: the table of slowest steps names them")
@@ -217,7 +217,12 @@ def _split(split: Split) -> str:
 
 def _rates(bars: Sequence[Bar]) -> str:
     end_s = bars[-1].at_s + bars[-1].long_s
-    rates = [bar.num_samples / bar.long_s for bar in bars]
+    # A step may be longer than a bar, and its samples came in all of the time since the bar before.
+    ends_s = [0.0, *(bar.at_s + bar.long_s for bar in bars)]
+    rates = [
+        bar.num_samples / (end_s - before_s)
+        for bar, before_s, end_s in zip(bars, ends_s, ends_s[1:], strict=False)
+    ]
     top = max(rates) or 1.0
     drawn = []
     for bar, rate in zip(bars, rates, strict=True):
@@ -227,7 +232,7 @@ def _rates(bars: Sequence[Bar]) -> str:
             f"<g><title>{clock(bar.at_s)}: {rate:,.0f} samples a second</title>"
             f'<rect class="rate" x="{x:.1f}" y="{HEIGHT - height:.1f}" width="{width:.1f}" height="{height:.1f}"/></g>'
         )
-    mean = sum(bar.num_samples for bar in bars) / sum(bar.long_s for bar in bars)
+    mean = sum(bar.num_samples for bar in bars) / ends_s[-1]
     left = f'<text x="{LEFT - 6}" y="{HEIGHT / 2 + 20}" text-anchor="end">{top:,.0f}</text>'
     label = f"{mean:,.0f} samples a second, at most {top:,.0f}"
     return _svg(label, "".join(drawn) + _clocks(end_s) + left, HEIGHT / 2)

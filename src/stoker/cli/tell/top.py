@@ -168,7 +168,13 @@ def screen(run: Run, width: int = 80, height: int = 24, blocks: str = PLAIN) -> 
 
 def _sparks(spans: Sequence[Span], blocks: str) -> str:
     """Return the rates of spans as a row of bars."""
-    rates = [sum(row.num_samples for row in s.rows) / s.long_s for s in spans[-MAX_BARS:]]
+    shown = spans[-MAX_BARS:]
+    # A step may be longer than a span, and its samples came in all of the time since the span before.
+    ends_s = [shown[0].at_s, *(span.at_s + span.long_s for span in shown)]
+    rates = [
+        sum(row.num_samples for row in span.rows) / (end_s - before_s)
+        for span, before_s, end_s in zip(shown, ends_s, ends_s[1:], strict=False)
+    ]
     top = max(rates) or 1.0
     bars = "".join(blocks[round((len(blocks) - 1) * rate / top)] for rate in rates)
     return f"{bars} at most {top:,.0f}"

@@ -1,7 +1,8 @@
 // Draws a run from what the server tells of it: spans of time that are over, and how it stands now.
 //
-// Asks for what is new once a second; when the run has ended, no more. A row of a span: loader, batches, samples, longest
-// step, and the parts of the time in the order of PARTS (live/feed.py).
+// Asks for what is new once a second; when the run has ended, no more. A span: where it begins (at), how long it is (long), how
+// long ago the one before ended (over), rows. A row: loader, batches, samples, longest step, and the parts of the time in the
+// order of PARTS (live/feed.py).
 "use strict";
 (() => {
   const PARTS = ["data", "own", "copy", "communication", "compute", "other", "unseen"];
@@ -9,11 +10,10 @@
     data: "waiting for data", own: "stoker's own work", copy: "copying to the device",
     communication: "waiting for other ranks", compute: "the model", other: "other Python", unseen: "not looked at",
   };
-  const EVERY_MS = 1000, PATIENCE_MS = 30000, MAX_POINTS = 1200, MAX_LINES = 8, MIN_BAND_COLUMNS = 60, MAX_BAND_COLUMNS = 480;
+  const EVERY_MS = 1000, PATIENCE_MS = 30000, LATER_MS = 10000, MAX_POINTS = 1200, MAX_LINES = 8, MIN_BAND_COLUMNS = 60, MAX_BAND_COLUMNS = 480;
   const token = new URLSearchParams(location.search).get("token") || "";
   const element = (id) => document.getElementById(id);
-  const state = { spans: [], now: null, charts: {}, failedSince: null, isOver: false, firstMs: 0, longestMs: 0, numUpdates: 0 };
-  window.stokerPage = state; // tests look at it
+  const state = { spans: [], now: null, charts: {}, failedSince: null, why: "" };
 
   // ---- numbers in words
 
@@ -36,7 +36,7 @@
   // ---- what a span says
 
   const loaderRow = (span, loader) => span.rows.find((row) => row[0] === loader);
-  const rateOf = (span, loader) => (loaderRow(span, loader) || [0, 0, 0])[2] / span.long;
+  const rateOf = (span, loader) => (loaderRow(span, loader) || [0, 0, 0])[2] / span.over;
   const waitOf = (span, loader) => {
     const row = loaderRow(span, loader);
     if (!row) return null;
@@ -45,7 +45,8 @@
   };
   const splitOf = (span) => PARTS.map((_, k) => span.rows.reduce((sum, row) => sum + row[4 + k], 0));
 
-  // So many points as a screen has room for: neighbours become one, which says what happened in all of them.
+  // So many points as a screen has room for: neighbours become one, which says what happened in all of them; of what is
+  // looked at only now and then, the mean.
   const joined = (spans) => {
     const every = Math.ceil(spans.length / MAX_POINTS);
     if (every <= 1) return spans;
@@ -61,7 +62,12 @@
     }
     const more = {};
     for (const key of ["raw", "wire", "gradients_raw", "gradients_wire"]) more[key] = (a[key] || 0) + (b[key] || 0);
-    return { ...a, ...b, ...more, at: a.at, long: b.at + b.long - a.at, rows: [...rows.values()] };
+    const over = a.over + b.over;
+    for (const key of ["cpu", "memory", "ready"]) {
+      const [x, y] = [a[key] ?? null, b[key] ?? null];
+      more[key] = x === null ? y : y === null ? x : (x * a.over + y * b.over) / over;
+    }
+    return { ...a, ...more, long: b.at + b.long - a.at, over, rows: [...rows.values()] };
   };
 
   // ---- parts of the page
@@ -136,7 +142,7 @@
     const samples = last.rows.reduce((sum, row) => sum + row[2], 0);
     const all = now.loaders.reduce((sum, loader) => sum + loader.num_samples, 0);
     const told = [
-      ["samples a second", rate(samples / (last.long || 1))],
+      ["samples a second", rate(samples / (last.over || 1))],
       ["waited for data", percent(total ? split[0] / total : null)],
       ["samples so far", number(all)],
       ["batches so far", number(now.loaders.reduce((sum, loader) => sum + loader.num_batches, 0))],
@@ -153,7 +159,7 @@
     }));
     const bar = make("div", undefined, "bar");
     bar.setAttribute("role", "img");
-    bar.setAttribute("aria-label", `the last second: ${PARTS.map((part, k) => `${WORDS[part]} ${percent(total ? split[k] / total : 0)}`).join(", ")}`);
+    bar.setAttribute("aria-label", `the last ten seconds: ${PARTS.map((part, k) => `${WORDS[part]} ${percent(total ? split[k] / total : 0)}`).join(", ")}`);
     PARTS.forEach((part, k) => {
       const piece = make("span");
       piece.style.background = color(part);
@@ -182,8 +188,8 @@
     if (flowing.length) {
       element("bytes-section").hidden = false;
       chart("bytes", flowing.map(([, label, name]) => ({ label, color: color(name) })),
-        [times, ...flowing.map(([key]) => spans.map((span) => (span[key] === undefined ? null : span[key] / span.long)))],
-        flowing.map(([key, label]) => `${label} ${bytes((ends[key] || 0) / ends.long)} a second`).join(", "), { words: bytes });
+        [times, ...flowing.map(([key]) => spans.map((span) => (span[key] === undefined ? null : span[key] / span.over)))],
+        flowing.map(([key, label]) => `${label} ${bytes((ends[key] || 0) / ends.over)} a second`).join(", "), { words: bytes });
     }
     const all = state.now.host.all_nbytes || 1;
     chart("host", [{ label: "cores", color: color("compute") }, { label: "memory", color: color("copy") }],
@@ -206,11 +212,13 @@
       }));
     }
     const words = used.map((k) => `${WORDS[PARTS[k]]} ${percent(sums[k] / whole)}`).join(", ");
+    const told = PARTS.map((part) => state.now.loaders.reduce((sum, loader) => sum + loader.split[`${part}_s`], 0));
+    const toldWhole = told.reduce((a, b) => a + b, 0);
     if (used.length) chart("split", series, [times, ...data], words, { max: 1, words: percent });
-    table(element("split-table"), ["part", "#time", "#share"], used.map((k) => {
+    table(element("split-table"), ["part", "#time", "#share"], PARTS.map((_, k) => k).filter((k) => told[k] > 0.0005 * toldWhole).map((k) => {
       const name = make("span");
       name.append(swatch(color(PARTS[k])), WORDS[PARTS[k]]);
-      return [name, `${number(sums[k], 1)} s`, percent(sums[k] / whole)];
+      return [name, `${number(told[k], 1)} s`, percent(told[k] / toldWhole)];
     }));
   };
 
@@ -227,8 +235,9 @@
     const shown = spans.filter((span) => span.crew !== undefined).slice(-MAX_BAND_COLUMNS);
     if (!shown.length) return;
     const latest = shown[shown.length - 1].crew;
+    const tenths = (c) => parseInt(c, 11); // of "-" and "x": NaN
     const count = (test) => [...latest].filter(test).length;
-    const busy = count((c) => c >= "5" && c <= "9"), lost = count((c) => c === "x"), waiting = count((c) => c >= "0" && c < "5");
+    const busy = count((c) => tenths(c) >= 5), lost = count((c) => c === "x"), waiting = count((c) => tenths(c) < 5);
     const words = `${number(places.length)} places: ${busy} busy, ${waiting} waiting, ${lost} lost; ${number(workers.lost)} workers lost so far`;
     element("workers-words").textContent = words;
     const canvas = element("bands"), tall = Math.max(1, Math.min(12, Math.floor(280 / places.length)));
@@ -238,7 +247,7 @@
     const image = new ImageData(canvas.width, canvas.height), pixels = new Uint32Array(image.data.buffer);
     const paint = new Map(), idle = rgb(color("idle")), full = rgb(color("compute"));
     const packed = ([r, g, b]) => (255 << 24) | (b << 16) | (g << 8) | r;
-    for (let k = 0; k < 10; k++) paint.set(String(k), packed(idle.map((v, c) => Math.round(v + ((full[c] - v) * k) / 9))));
+    for (let k = 0; k <= 10; k++) paint.set(k.toString(11), packed(idle.map((v, c) => Math.round(v + ((full[c] - v) * k) / 10))));
     paint.set("x", packed(rgb(color("lost"))));
     const first = canvas.width - shown.length;
     shown.forEach((span, x) => {
@@ -257,9 +266,9 @@
     }));
     if (document.querySelector("#workers details").open) {
       const where = new Map(state.now.loaders.map((loader) => [loader.number, loader.place]));
-      table(element("workers-table"), ["loader", "worker", "where", "now"], places.map(([loader, worker, away], k) => {
+      table(element("workers-table"), ["loader", "worker", "where", "now"], places.map(([loader, worker, , away], k) => {
         const c = latest[k];
-        const at = c === "x" ? "lost" : c === undefined || c === "-" ? "not seen" : `${Number(c) * 10} % busy`;
+        const at = c === "x" ? "lost" : c === undefined || c === "-" ? "not there" : `${tenths(c) * 10} % busy`;
         return [where.get(loader) || "", worker, away ? "another machine" : "here", at];
       }));
     }
@@ -293,24 +302,26 @@
   };
 
   const drawState = () => {
-    const { now } = state, place = element("state");
-    const words = state.failedSince ? "the run's page is gone: the run has ended, or its machine cannot be reached"
+    const { now } = state, place = element("state"), more = now.loaders.length - MAX_LINES;
+    element("more").textContent = more > 0 ? `The charts show the first ${MAX_LINES} loaders; ${more} more are in the table below.` : "";
+    const words = state.failedSince ? "no answer from the run any more: it has ended, or its machine cannot be reached"
       : now.ended ? `ended: ${now.ended}, after ${clock(now.run_s)}` : `running, ${clock(now.run_s)}`;
     place.className = state.failedSince ? "gone" : "";
-    if (now.ended || state.failedSince) place.textContent = words;
-    else { // once a minute is enough for who listens
-      place.setAttribute("aria-live", "off");
-      place.textContent = words;
-    }
+    // Of a clock that goes on nobody wants to hear each second; of an end, and of a page that is gone, everybody.
+    place.setAttribute("aria-live", now.ended || state.failedSince ? "polite" : "off");
+    if (place.textContent !== words) place.textContent = words;
     document.title = `stoker: ${now.ended ? "ended" : "running"}`;
     element("command").textContent = (now.about.command || []).join(" ");
   };
 
   const draw = () => {
-    if (!state.now || !state.now.about) return;
+    if (!state.now || !state.now.about) {
+      if (state.why) element("state").textContent = state.why;
+      return;
+    }
     drawState();
-    const live = state.now.last.long > 0 && !state.now.ended ? [state.now.last] : [];
-    const all = [...state.spans, ...live];
+    const { last, ended } = state.now, isCoarse = state.spans.length > 0 && state.spans[state.spans.length - 1].long > last.long;
+    const all = isCoarse && !ended && last.long > 0 ? [...state.spans, last] : state.spans;
     drawNow();
     drawTables();
     if (all.length) {
@@ -325,26 +336,29 @@
     draw();
     document.body.getBoundingClientRect();
     const ended = performance.now();
-    if (state.numUpdates++ > 0) state.longestMs = Math.max(state.longestMs, ended - began);
-    else state.firstMs = ended; // since the page was asked for
+    performance.measure("stoker: drawn", { start: began, end: ended });
+    const data = document.documentElement.dataset; // for whoever waits for an update
+    data.spans = state.spans.length;
+    data.updates = Number(data.updates || 0) + 1;
   };
 
   const ask = async () => {
     try {
       const answer = await fetch(`data?since=${state.spans.length}`, { headers: { Authorization: `Bearer ${token}` }, cache: "no-store" });
-      if (!answer.ok) throw new Error(await answer.text());
+      if (!answer.ok) throw new Error((await answer.text()).trim());
       const told = await answer.json();
       state.spans.length = told.first;
       for (const span of told.spans) state.spans.push(span);
       state.now = told.now;
       state.failedSince = null;
-      state.isOver = Boolean(told.now.ended);
     } catch (error) {
       state.failedSince = state.failedSince || performance.now();
-      if (performance.now() - state.failedSince > PATIENCE_MS) state.isOver = true;
+      state.why = `no answer: ${error.message}`;
     }
     if (state.now && state.now.about) drawTimed();
-    if (!state.isOver) setTimeout(ask, EVERY_MS);
+    else draw();
+    const isLong = state.failedSince && performance.now() - state.failedSince > PATIENCE_MS; // a tunnel, a laptop that sleeps
+    if (!state.now || !state.now.ended) setTimeout(ask, isLong ? LATER_MS : EVERY_MS);
   };
 
   const redraw = () => {

@@ -32,7 +32,7 @@ from stoker.scheduler.tasks.slot import FINGERPRINT, PACKER, Exit, Slot
 from stoker.wire.arena import ARENA_NBYTES, Lender
 from stoker.wire.batch_codec import dumps
 from stoker.wire.channel import ConnectionLost
-from stoker.wire.marks import NOTHING
+from stoker.wire.marks import LOST, NOTHING
 from stoker.worker.job import Job
 from stoker.worker.main import FAILED, main
 
@@ -86,7 +86,7 @@ class Driver:
         reap()
         self.state = state
         self.taken_id = -1  # task of the batch that left last
-        self.why_slow = ""  # it took so long to make; until somebody has read it
+        self.why_slow = ""  # why that batch took long to make; whoever reads it makes it empty
         self._owner_pid = os.getpid()
         self._is_closed = False
         is_forked = context.get_start_method() == "fork"
@@ -106,6 +106,7 @@ class Driver:
         self._lines = Lines(self._receive_all_from)
         self._workers, self._helpers = Workers(here, self._memory), Alone()
         self._news_fds: set[int] = set()
+        self._lost: set[Slot] = set()  # whose worker was lost once
         self._rest_deadline: Deadline | None = Deadline(REST_AFTER_S)
         self._waited_s = math.inf  # for the last frame that had not come yet
         try:
@@ -152,21 +153,24 @@ class Driver:
     def why_no_replacement(self) -> str:
         return self._workers.why_no_replacement
 
-    def crew(self) -> tuple[int, list[tuple[int, bool, int, list[int]]]] | None:
-        """Return how many batches have come and were not taken; and of each worker its number, whether it is here, the
-        task that it makes or NOTHING, and those that it owes. None once the loop has ended.
+    def crew(self) -> tuple[int, list[tuple[Slot, bool, int, list[int]]]] | None:
+        """Return how many batches have come and were not taken; and of each worker its slot, whether it is here, the task that
+        it makes, NOTHING, or LOST for one that was lost and not replaced yet, and those that it owes. None once the loop has
+        ended.
 
         Called by another thread, too: what that one reads may be a moment old.
         """
         if self._is_closed:
             return None
-        at = [self._at(slot) for slot in self._lines.slots if slot != FINGERPRINT]
+        slots = self._lines.slots
+        at = [self._at(slot) for slot in slots if slot != FINGERPRINT]
+        at += [(slot, True, LOST, []) for slot in tuple(self._lost) if slot not in slots]
         return self.state.reorder.num_held, at
 
-    def _at(self, slot: Slot) -> tuple[int, bool, int, list[int]]:
+    def _at(self, slot: Slot) -> tuple[Slot, bool, int, list[int]]:
         is_here, owes = slot not in self._workers.away, self.state.owed_by(slot)
         making = self._memory.begun(slot) if is_here else min(owes, default=NOTHING)
-        return slot.number, is_here, making, owes
+        return slot, is_here, making, owes
 
     def prepare_each(self, prepare: Callable[[Any], Any] | None) -> None:
         """Have `prepare` called on each batch as it arrives."""
@@ -200,7 +204,9 @@ class Driver:
         task_id, batch = taken
         self.taken_id = task_id
         if self._inbox.slow:
-            self.why_slow = self._inbox.slow.pop(task_id, "")
+            self.why_slow = self._inbox.slow.get(task_id, self.why_slow)
+            # Of a batch that a second worker was asked for, too, an answer may have come late.
+            self._inbox.slow = {k: why for k, why in self._inbox.slow.items() if k > task_id}
         self._actions.do(self.state.taken(task_id))
         self._helpers.work_began()
         return batch
@@ -298,6 +304,8 @@ class Driver:
         """Handle the loss of a worker that closed its socket itself or is known to have ended."""
         # First the waits: where a handler of the script's ends one, the next next() is told again.
         lost = self._workers.lost(slot)
+        if not lost.was_given_back:
+            self._lost.add(slot)
         self._hang_up(slot)
         if slot in self._workers.away:  # that its place is gone, or another would be started there
             self._hear_helpers()
