@@ -28,12 +28,8 @@ import screens
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs" / "pictures"
 MADE = PICTURES / "made.json"
-TRAIN = [
-    sys.executable,
-    str(ROOT / "examples" / "images" / "train.py"),
-    "--data",
-    str(screens.PHOTOS),
-]
+TRAIN = ["python", "train.py", "--data", "photos"]
+BIN = str(Path(sys.executable).parent)
 WATCH_S = 22.0  # how much of a run the page shows
 PAGE = ("src/stoker/live/static/page.*", "src/stoker/live/feed.py")
 
@@ -47,36 +43,26 @@ class Picture(NamedTuple):
 
 def before_and_after(file: Path) -> None:
     """A script in a terminal, plain and under stoker."""
-    script = [*TRAIN, "--epochs", "2"]
     rows = []
-    for shown, command in (
-        ("python train.py --data photos", script),
-        (
-            "stoker run -- python train.py --data photos",
-            [sys.executable, "-m", "stoker", "run", "--", *script],
-        ),
-    ):
-        began_s = time.monotonic()
-        rows += [f"$ {shown}", *screens.screen_of(command)]
-        rows += [f"[{time.monotonic() - began_s:.1f} s from start to end]", ""]
+    with place() as folder:
+        for command in (TRAIN, ["stoker", "run", "--", *TRAIN]):
+            words = [*command, "--epochs", "2"]
+            began_s = time.monotonic()
+            rows += [f"$ {' '.join(words)}", *screens.screen_of(words, folder, BIN)]
+            rows += [f"[{time.monotonic() - began_s:.1f} s from start to end]", ""]
     file.write_text(svg_of(rows[:-1], "A script in a terminal, plain and under stoker"))
 
 
 def top(file: Path) -> None:
     """`stoker top` while a run lasts, in 80 columns."""
-    with running("--quiet") as environ:
+    with running("--quiet") as (environ, _):
         time.sleep(WATCH_S)  # so long the run is
-        script = (
-            "import sys; from stoker.cli.tell import top; from stoker.cli.tell.runs import logs; "
-        )
+        script = "from stoker.cli.tell import top; from stoker.cli.tell.runs import logs; "
         script += "print('\\n'.join(top.screen(top._run(logs()[-1]), 80, 24, top.BLOCKS)))"
         done = subprocess.run(
             [sys.executable, "-c", script], env=environ, check=True, capture_output=True, text=True
         )
-    rows = [
-        re.sub(r"\S*/(?=python\b|train.py|photos)", "", row) for row in done.stdout.splitlines()
-    ]
-    file.write_text(svg_of(["$ stoker top", *rows], "stoker top"))
+    file.write_text(svg_of(["$ stoker top", *done.stdout.splitlines()], "stoker top"))
 
 
 def svg_of(rows: list[str], label: str) -> str:
@@ -98,29 +84,47 @@ COMMAND, OURS = ' fill="#7ee787"', ' fill="#79c0ff"'
 
 
 @contextlib.contextmanager
-def running(*flags: str) -> Iterator[dict[str, str]]:
-    """A training run, in an environment with logs of its own, whose stderr is in the file `stderr` there."""
+def place() -> Iterator[Path]:
+    """A folder with a training script and its photographs, as a user has them."""
     with tempfile.TemporaryDirectory() as folder:
-        clean = {
-            name: value for name, value in os.environ.items() if not name.startswith("STOKER_")
-        }
-        environ = clean | {"XDG_STATE_HOME": folder, "OMP_NUM_THREADS": "1", "FOLDER": folder}
+        shutil.copy(ROOT / "examples" / "images" / "train.py", folder)
+        Path(folder, "photos").symlink_to(screens.PHOTOS)
+        yield Path(folder)
+
+
+def environ_of(folder: Path) -> dict[str, str]:
+    """An environment with logs of runs of its own."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("STOKER_")}
+    own = {
+        "XDG_STATE_HOME": str(folder / "state"),
+        "OMP_NUM_THREADS": "1",
+        "PATH": f"{BIN}{os.pathsep}{clean['PATH']}",
+    }
+    return clean | own
+
+
+@contextlib.contextmanager
+def running(*flags: str) -> Iterator[tuple[dict[str, str], Path]]:
+    """A training run, by its environment and the file with its stderr."""
+    with place() as folder:
+        environ, said = environ_of(folder), folder / "stderr"
         command = [
-            sys.executable,
-            "-m",
             "stoker",
             "run",
             *flags,
             "--report-json",
-            f"{folder}/report.json",
+            "report.json",
             "--",
+            *TRAIN,
+            "--epochs",
+            "60",
         ]
-        with Path(folder, "stderr").open("w") as err:
+        with said.open("w") as err:
             process = subprocess.Popen(
-                [*command, *TRAIN, "--epochs", "60"], env=environ, stdout=subprocess.DEVNULL, stderr=err, cwd=folder
-            )  # fmt: skip
+                command, env=environ, cwd=folder, stdout=subprocess.DEVNULL, stderr=err
+            )
             try:
-                yield environ
+                yield environ, said
             finally:
                 process.terminate()
                 process.wait(30)
@@ -129,10 +133,8 @@ def running(*flags: str) -> Iterator[dict[str, str]]:
 def page(width: int, scheme: str) -> Callable[[Path], None]:
     def make(file: Path) -> None:
         """The live page of a run."""
-        with running("--page", "--quiet") as environ:
-            while not (
-                found := re.search(r"page: (\S+)", Path(environ["FOLDER"], "stderr").read_text())
-            ):
+        with running("--page", "--quiet") as (_, said):
+            while not (found := re.search(r"page: (\S+)", said.read_text())):
                 time.sleep(0.1)
             shoot(found[1], file, width, scheme, WATCH_S)
 
@@ -141,17 +143,13 @@ def page(width: int, scheme: str) -> Callable[[Path], None]:
 
 def report(file: Path) -> None:
     """The report of a run, beside the same run as plain PyTorch."""
-    with tempfile.TemporaryDirectory() as folder:
-        environ = os.environ | {"XDG_STATE_HOME": folder, "OMP_NUM_THREADS": "1"}
+    with place() as folder:
+        environ = environ_of(folder)
         for flags in (["--off"], []):
-            command = [sys.executable, "-m", "stoker", "run", *flags, "--", *TRAIN, "--epochs", "4"]
+            command = ["stoker", "run", *flags, "--", *TRAIN, "--epochs", "4"]
             subprocess.run(command, env=environ, check=True, cwd=folder, capture_output=True)
         subprocess.run(
-            [sys.executable, "-m", "stoker", "report"],
-            env=environ,
-            check=True,
-            cwd=folder,
-            capture_output=True,
+            ["stoker", "report"], env=environ, check=True, cwd=folder, capture_output=True
         )
         shoot(f"file://{folder}/stoker-report.html", file, 900, "light", 0)
 

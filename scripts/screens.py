@@ -36,8 +36,9 @@ NAMES = {
 LIMIT_S = 300
 
 
-def screen_of(command: list[str]) -> list[str]:
-    """The rows that a terminal shows at the end. Raises RuntimeError if the command fails."""
+def screen_of(command: list[str], folder: Path = EXAMPLES, path: str = "") -> list[str]:
+    """The rows that a terminal shows at the end. path: where commands are looked for first. Raises RuntimeError if the
+    command fails."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (ROWS, COLUMNS))
     clean = {
@@ -46,8 +47,9 @@ def screen_of(command: list[str]) -> list[str]:
         if k not in ("NO_COLOR", "CI") and not k.startswith("STOKER_")
     }
     environ = clean | {"TERM": "xterm-256color", "OMP_NUM_THREADS": "1"}
+    environ["PATH"] = f"{path}{os.pathsep}{environ['PATH']}" if path else environ["PATH"]
     process = subprocess.Popen(
-        command, cwd=EXAMPLES, env=environ, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        command, cwd=folder, env=environ, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
     )  # fmt: skip
     os.close(theirs)
     shown = pyte.Screen(COLUMNS, ROWS)

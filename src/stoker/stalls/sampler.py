@@ -19,11 +19,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from stoker.clock import Deadline, now_s
+from stoker.clock import Deadline, now_s, thread_cpu_s
 from stoker.stalls.kinds import Frame, Kind, Kinds, methods_of
 
 # Between two looks: the mean. A look takes 30 us, 0.15 % of it. Of a random length, for steps may be as long.
 PERIOD_S = 0.02
+MAX_FRAC = 0.005  # of the interpreter's time, that looks may take
 ALSO_EVERY = 10  # looks
 END_S = 0.1  # until it has ended; it waits for the interpreter's lock at most
 
@@ -141,8 +142,9 @@ class Sampler:
         ended.release()
 
     def _look_until(self, stop: _thread.LockType) -> None:
-        chance, looked_s, num = random.Random(0), now_s(), 0
-        while not stop.acquire(timeout=PERIOD_S * chance.uniform(0.5, 1.5)):
+        chance, looked_s, num, period_s = random.Random(0), now_s(), 0, PERIOD_S
+        while not stop.acquire(timeout=period_s * chance.uniform(0.5, 1.5)):
+            began_cpu_s = thread_cpu_s()
             frame: Frame | None = sys._current_frames().get(self.thread)
             found: Sequence[tuple[Any, float]]
             found = () if frame is None else self._kinds.of(frame)  # None: the thread has ended
@@ -150,6 +152,9 @@ class Sampler:
             before_s, looked_s = looked_s, now_s()
             for kind, share in found:
                 self._add(kind, share * (looked_s - before_s))
+            # A look goes through the stack. Where that is very deep, or an audit hook of the script's hears of each frame
+            # (sys.addaudithook), looks are as rare as they are dear.
+            period_s = max(PERIOD_S, (thread_cpu_s() - began_cpu_s) / MAX_FRAC)
             num += 1
             if num % ALSO_EVERY == 0:
                 self._also()

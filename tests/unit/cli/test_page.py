@@ -74,6 +74,15 @@ def test_a_page_says_what_the_log_says():
     assert "chains" in text
 
 
+def test_a_step_that_is_longer_than_a_bar_counts_over_its_own_time():
+    """A batch of 1,000 samples every five seconds is 200 a second, whatever bar it falls into."""
+    run = a_run()
+    rows = [Span(5.0 * k, 1.0, [Row(0, 1, 1000, 1.0, 4.0, 5.0)]) for k in range(1, 21)]
+    text = Checker(page_of([run._replace(spans=rows)])).text
+    assert "at most 1,000" in text  # of the first, which nobody knows the beginning of
+    assert text.count(": 200 samples a second") == 19
+
+
 def test_a_page_says_where_the_time_went():
     run = a_run(
         seen=Seen(own_s=0.05, copy_s=0.1, compute_s=0.25, communication_s=0.05, other_s=0.1)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stoker.stalls.kinds import Kind
-from stoker.stalls.sampler import sampler_of
+from stoker.stalls.sampler import Sampler, sampler_of
 
 
 class Adds:
@@ -183,3 +183,37 @@ def test_what_a_look_finds_is_let_go(sampler, adds):
         assert [ref() for ref in refs] == [None] * 5
     finally:
         gc.enable()
+
+
+def test_looks_that_are_dear_are_rare():
+    """As where the stack is deep, or an audit hook hears of each frame."""
+
+    class Dear(Looked):
+        def of(self, frame):
+            end_s = time.thread_time() + 0.01
+            while time.thread_time() < end_s:
+                continue
+            return super().of(frame)
+
+    nums = []
+    for kind in (Looked, Dear):
+        looked = kind()
+        sampler = Sampler(looked, lambda what, seconds: None)
+        sampler.thread = _thread.get_ident()
+        sampler.start()
+        time.sleep(1)
+        sampler.stop()
+        nums.append(looked.num)
+    often, rarely = nums
+    assert often > 20
+    assert 1 <= rarely <= 3  # a look of 10 ms each two seconds
+
+
+class Looked:
+    """Counts looks."""
+
+    num = 0
+
+    def of(self, frame):
+        self.num += 1
+        return []

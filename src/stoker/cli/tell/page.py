@@ -218,7 +218,7 @@ def _split(split: Split) -> str:
 def _rates(bars: Sequence[Bar]) -> str:
     end_s = bars[-1].at_s + bars[-1].long_s
     # A step may be longer than a bar, and its samples came in all of the time since the bar before.
-    ends_s = [0.0, *(bar.at_s + bar.long_s for bar in bars)]
+    ends_s = [bars[0].at_s, *(bar.at_s + bar.long_s for bar in bars)]
     rates = [
         bar.num_samples / (end_s - before_s)
         for bar, before_s, end_s in zip(bars, ends_s, ends_s[1:], strict=False)
@@ -232,7 +232,7 @@ def _rates(bars: Sequence[Bar]) -> str:
             f"<g><title>{clock(bar.at_s)}: {rate:,.0f} samples a second</title>"
             f'<rect class="rate" x="{x:.1f}" y="{HEIGHT - height:.1f}" width="{width:.1f}" height="{height:.1f}"/></g>'
         )
-    mean = sum(bar.num_samples for bar in bars) / ends_s[-1]
+    mean = sum(bar.num_samples for bar in bars) / (ends_s[-1] - ends_s[0])
     left = f'<text x="{LEFT - 6}" y="{HEIGHT / 2 + 20}" text-anchor="end">{top:,.0f}</text>'
     label = f"{mean:,.0f} samples a second, at most {top:,.0f}"
     return _svg(label, "".join(drawn) + _clocks(end_s) + left, HEIGHT / 2)
@@ -328,7 +328,9 @@ def _ways(report: dict[str, Any]) -> list[str]:
     ]
     if fast:
         heads = ["way", "#results", "#compared", "left alone because"]
-        parts += ["<h2>Faster functions</h2>", _table(heads, fast)]
+        made = sum(each["num_made"] for each in report["fast"])
+        head = f"<summary>{made:,} results in {counted(len(fast), 'way')}</summary>"
+        parts += ["<h2>Faster functions</h2>", f"<details>{head}{_table(heads, fast)}</details>"]
     return parts
 
 

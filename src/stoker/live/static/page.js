@@ -244,6 +244,7 @@
     canvas.setAttribute("aria-label", `a band for each worker: ${words}`);
     canvas.width = Math.max(MIN_BAND_COLUMNS, shown.length);
     canvas.height = places.length * tall;
+    canvas.style.height = `${Math.min(288, places.length * 14)}px`;
     const image = new ImageData(canvas.width, canvas.height), pixels = new Uint32Array(image.data.buffer);
     const paint = new Map(), idle = rgb(color("idle")), full = rgb(color("compute"));
     const packed = ([r, g, b]) => (255 << 24) | (b << 16) | (g << 8) | r;
@@ -287,6 +288,8 @@
     show("remembered", ["place", "depth", "#found", "#made", "#stored", "left alone because"], (now.remembered ? now.remembered.places : []).map((p) => [
       p.place, p.depth || p.phase, number(p.num_hits), number(p.num_misses), bytes(p.stored_nbytes), p.why,
     ]));
+    const made = (now.fast || []).reduce((sum, f) => sum + f.num_made, 0);
+    element("fast-words").textContent = `${number(made)} results in ${number((now.fast || []).length)} ways`;
     show("fast", ["way", "#results", "#compared", "left alone because"], (now.fast || []).map((f) => [f.place, number(f.num_made), number(f.num_checked), f.why]));
     const where = new Map(now.loaders.map((loader) => [loader.number, loader.place]));
     show("slow", ["at", "loader", "#batch", "what took it"], now.slow.toReversed().map((s) => [clock(s.at_s), where.get(s.number) || "", number(s.batch), s.why]));
