@@ -27,7 +27,7 @@ SPARE = 1.1  # so many more workers there than are enough
 
 class Prediction(NamedTuple):
     """Says what something would bring. low, high: samples a second; needs: what else is to be known of it; num_away:
-    CPUs of other machines."""
+    CPUs of other machines; note: a line on it, if there is more to know."""
 
     name: str
     flags: str
@@ -35,6 +35,7 @@ class Prediction(NamedTuple):
     high: float
     needs: str = ""
     num_away: int = 0
+    note: str = ""
 
     @property
     def rate(self) -> float:
@@ -116,11 +117,11 @@ def _away(facts: Facts) -> Prediction | None:
     num = enough(costs.sample_s, free.rate)
     gbit = free.rate * costs.nbytes * 8 / 1e9
     needs = f"{gbit:.2g} Gbit/s"
-    if 0 < costs.coded_frac < CODED:
-        needs += f", {gbit * costs.coded_frac:.2g} by the codec"
+    is_coded = 0 < costs.coded_frac < CODED
+    note = f"the codec needs {gbit * costs.coded_frac:.2g} of the {needs}" if is_coded else ""
     return Prediction(
         f"{num} CPU{'s' * (num > 1)} of other machines", f"--cluster ADDRESS --workers {num}",
-        AWAY_LOSS * free.rate, free.rate, needs, num,
+        AWAY_LOSS * free.rate, free.rate, needs, num, note,
     )  # fmt: skip
 
 

@@ -119,6 +119,7 @@ def _to_try(
     table = aligned(rows, right=(1, 2, 3) if has_epoch else (1, 2), indent=2)
     first = next((each for each in worth if not each.num_away), worth[0])
     flags = f"{first.flags} " if first.flags else ""
+    table += "".join(f"  {each.note}\n" for each in worth if each.note)
     return f"{table}begin with: stoker run {flags}-- {command}\n"
 
 

@@ -61,12 +61,9 @@ class PageServer(ThreadingHTTPServer):
         self.has_ended = False  # the run
         self.asked_s: float | None = None  # when a page last asked for what is new
         self.heard_s: float | None = None  # when one was first told of the end
-        self.scraped_s: float | None = (
-            None  # when metrics were last asked for, but for those of the end
-        )
-        self._silent: dict[
-            socket.socket, float
-        ] = {}  # clients that have not said what they want, since when
+        self.scraped_s: float | None = None  # when metrics were last asked for, before the end
+        # Clients that have not said what they want, and since when.
+        self._silent: dict[socket.socket, float] = {}
         self._has_room = Semaphore(MAX_CLIENTS)
 
     @property

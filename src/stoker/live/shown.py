@@ -117,17 +117,16 @@ class Shown:
         def metrics() -> tuple[bytes, str] | None:
             return metrics_of(self._feed.state)
 
-        why = ""
         try:
             server = PageServer(address, token, self._feed, metrics)
         except OSError as error:
             if error.errno not in (errno.EADDRINUSE, errno.EACCES) or address.endswith(":0"):
                 raise
-            why = f", for {address} cannot be had: {error.strerror}"
+            speak.say(f"{address} cannot be had: {error.strerror}")
             server = PageServer(f"{address.rpartition(':')[0]}:0", token, self._feed, metrics)
         self._server, self._host = server, HostReader()
         server.begin()
-        speak.say(f"page: {server.url}{why}")
+        speak.say(f"page: {server.url}")
 
     def _give_up_page(self) -> None:
         if self._server is not None:
