@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from made_data import made_once
 from media import sounds
 from one_side import print_line
 from photos import photo_folder
@@ -34,11 +35,23 @@ def command_of(case: str) -> list[str]:
     words = {
         "images": lambda: [*IMAGES, photo_folder(), "--workers", "0"],
         "images-workers": lambda: [*IMAGES, photo_folder(), "--workers", "2"],
-        "mel": lambda: [EXAMPLES / "audio/train.py", "--epochs", "1000", "--data", sounds()],
+        "mel": lambda: [EXAMPLES / "audio/train.py", "--epochs", "1000", "--data", in_classes()],
         "pure": lambda: [SCRIPTS / "examined.py", "pure", "workers"],
         "model": lambda: [SCRIPTS / "split.py", "data=0.002,model=0.02", "1000000"],
     }[case]()
     return [sys.executable, *map(str, words)]
+
+
+def in_classes() -> Path:
+    """The sounds in two folders, one a class, as the example wants them."""
+
+    def write(folder: Path) -> None:
+        for k, file in enumerate(sorted(sounds().glob("*.wav"))):
+            place = folder / str(k % 2) / file.name
+            place.parent.mkdir(exist_ok=True)
+            place.symlink_to(file)
+
+    return made_once("sounds-5s-44k-512-in-classes", write)
 
 
 def ran(command: list[str], environ: dict[str, str], limit_s: float) -> None:
