@@ -63,14 +63,16 @@ class Feed:
         self._cpu: list[float] = []  # of the open span's ticks
         self._ended: str | None = None
 
-    def take(self, tick: Tick) -> None:
+    def take(self, tick: Tick, ended: str | None = None) -> None:
+        """Take in a tick. ended: how the run ended; then it is the last one."""
         for line in tick.lines:
             self._take_line(line)
         if self._buckets is None:
             return
         done = [span for look in tick.looks for span in self._buckets.add(look)]
-        done += self._buckets.until(tick.at_s)
+        done += self._buckets.until(tick.at_s) if ended is None else self._buckets.rest()
         self._put(tick, done)
+        self._ended = ended
         self._tell_now(tick)
 
     def _put(self, tick: Tick, done: Sequence[Span]) -> None:
@@ -85,17 +87,6 @@ class Feed:
                 told |= self._looked_at(tick, self._since, self._cpu)
                 self._since, self._cpu = _sums(tick), []
             self.spans.append(json.dumps(told).encode())
-
-    def end(self, ended: str, tick: Tick) -> None:
-        """Take in the last tick. ended: how the run ended."""
-        for line in tick.lines:
-            self._take_line(line)
-        if self._buckets is None:
-            return
-        done = [span for look in tick.looks for span in self._buckets.add(look)]
-        self._put(tick, [*done, *self._buckets.rest()])
-        self._ended = ended
-        self._tell_now(tick)
 
     def _take_line(self, line: Mapping[str, Any]) -> None:
         kind = line["kind"]
@@ -178,10 +169,10 @@ class Feed:
                 for told in self._loaders if told["number"] in numbers
             ],
             "workers": {
-                "slots": run.num_slots, "started": run.num_started, "lost": run.num_lost,
+                "started": run.num_started, "lost": run.num_lost,
                 "replayed": run.num_replayed, "hedged": run.num_hedged,
             },
-            "places": [[p.number, p.slot, p.role, p.flags & AWAY] for p in tick.crew.places],
+            "places": [[p.number, p.slot, p.flags & AWAY] for p in tick.crew.places],
             "gradients": {
                 "scheme": self._scheme, "raw_nbytes": run.gradients_raw_nbytes,
                 "wire_nbytes": run.gradients_wire_nbytes,
@@ -249,7 +240,7 @@ def _now_of(loader: LoaderRecord) -> dict[str, Any]:
     split = split_of(loader.wait_s, loader.busy_s, Seen(*_totals_of(loader)[4:]))
     numbers = asdict(loader)
     keys = (
-        "num_batches", "num_samples", "num_iters", "wait_s", "first_wait_s", "busy_s", "raw_nbytes", "wire_nbytes",
+        "num_batches", "num_samples", "num_iters", "wait_s", "busy_s", "raw_nbytes", "wire_nbytes",
         "num_away",
     )  # fmt: skip
     return {key: numbers[key] for key in keys} | {"split": split._asdict()}

@@ -6,7 +6,7 @@ the scalars' sake.
 
 import errno
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -53,9 +53,12 @@ class Shown:
         self._rank_rows: list[dict[str, Any]] = []
         self._ranks_s = 0.0
         if asked["tensorboard"] is not None:
-            self._try("no scalars are written", lambda: self._write_to(asked["tensorboard"], about))
+            self._write_to(asked["tensorboard"], about)
         if asked["page"] is not None:
-            self._try("there is no page", lambda: self._serve(asked["page"], asked["token_file"]))
+            try:
+                self._serve(asked["page"], asked["token_file"])
+            except Exception as error:  # no such address, no such file
+                _tell("there is no page", error)
 
     def take(self, log: Log, lines: Lines, looks: Sequence[Look]) -> None:
         """Show what is new."""
@@ -75,12 +78,9 @@ class Shown:
             return
         try:
             tick = self._tick(log, lines, looks)
-            if ended is None:
-                self._feed.take(tick)
-            else:
-                self._feed.end(ended, tick)
-                if self._server is not None:
-                    self._server.has_ended = True
+            self._feed.take(tick, ended)
+            if ended is not None and self._server is not None:
+                self._server.has_ended = True
         except Exception as error:  # ours: a page that stands still would be believed
             _tell("the run is not shown any more", error)
             self._give_up_page()
@@ -89,27 +89,21 @@ class Shown:
         if self._server is not None:
             self._server.end_stale()
         if self._scalars is not None and self._feed.state:
-            self._try("no more scalars are written", lambda: self._write(ended is not None))
-
-    def _try(self, without: str, do: Callable[[], None]) -> None:
-        """Do something that may fail, and say what there is not, then. A failure gives up the scalars, or the page."""
-        try:
-            do()
-        except Exception as error:
-            _tell(without, error)
-            if "scalars" in without:
+            try:
+                self._scalars.write(self._feed.state)
+                if ended is not None:
+                    self._scalars.close()
+            except Exception as error:  # a full disk
+                _tell("no more scalars are written", error)
                 self._scalars = None
 
     def _write_to(self, folder: str, about: dict[str, Any]) -> None:
-        from stoker.live.scalars import Scalars
+        try:
+            from stoker.live.scalars import Scalars
 
-        self._scalars = Scalars(Path(folder), about)
-
-    def _write(self, is_last: bool) -> None:
-        assert self._scalars is not None
-        self._scalars.write(self._feed.state)
-        if is_last:
-            self._scalars.close()
+            self._scalars = Scalars(Path(folder), about)
+        except Exception as error:  # a library that is missing, a folder that may not be written
+            _tell("no scalars are written", error)
 
     def _serve(self, address: str, token_file: str | None) -> None:
         token = _token(token_file)

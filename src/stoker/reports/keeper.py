@@ -179,9 +179,8 @@ class Kept:
         """Serve the page for as long as somebody has it open."""
         if self._shown is None or not self._shown.is_looked_at:
             return
-        os.dup2(
-            os.open(os.devnull, os.O_RDWR), 2
-        )  # a reader of the script's stderr waits for its end
+        # A reader of the script's stderr waits for its end.
+        os.dup2(os.open(os.devnull, os.O_RDWR), 2)
         while self._shown.is_looked_at:
             select.select((), (), (), STAY_S)
 

@@ -12,10 +12,8 @@ IDLE, GONE = -1, -2  # in place of a task (wire/marks.py, NOTHING and LOST)
 _HEAD = struct.Struct("<IIQ")
 _PLACE = struct.Struct("<HBBIII")
 NBYTES = _HEAD.size + MAX_PLACES * _PLACE.size
-AWAY, LOST = (
-    1,
-    2,
-)  # flags of a place: its worker is on another machine; it was lost, and none has come for it yet
+# Flags of a place: its worker is on another machine; it was lost, and none has come for it yet.
+AWAY, LOST = 1, 2
 NOT_SEEN, IS_LOST = "-", "x"  # beside the digits of `busy_of`
 DIGITS = "0123456789a"  # tenths
 

@@ -17,6 +17,7 @@ from stoker.stalls.sampler import Sampler
 
 LEAST_S, TIMES = 0.05, 3.0  # of a slow batch: at least; of the usual time
 NUM_USUAL, NUM_KNOWN = 32, 8  # batches by which that is known; at first
+SHORT_EVERY = 16  # batches that cannot be slow
 MAX_SHOWN = 3  # indices
 _FETCH = "utils/data/_utils/fetch.py"  # of torch, 2.13: `[self.dataset[idx] for idx in possibly_batched_index]`
 _OURS = f"{Path(__file__).parents[1]}/"
@@ -43,7 +44,7 @@ class SlowBatches:
         self._may_start = True
         self._usual: collections.deque[float] = collections.deque(maxlen=NUM_USUAL)
         self._usual_s = 0.0
-        self._num_since = 0
+        self._num_since = self._num_short = 0
         self.seen: dict[Where, float] = {}  # seconds, of the batch that is made
 
     def add(self, where: Where, seconds: float) -> None:
@@ -61,6 +62,10 @@ class SlowBatches:
 
     def took(self, batch_s: float, indices: object) -> str:
         """Return what made a batch slow, in words; empty if it was not."""
+        if batch_s < LEAST_S and len(self._usual) == NUM_USUAL:
+            self._num_short += 1
+            if self._num_short % SHORT_EVERY:  # of many short ones a few tell what is usual
+                return ""
         seen, self.seen = self.seen, {}  # a look that is under way adds to the new one
         usual_s = self._usual_s
         is_slow = batch_s > max(LEAST_S, TIMES * usual_s) and len(self._usual) >= NUM_KNOWN
@@ -69,10 +74,6 @@ class SlowBatches:
             return ""
         self._look()
         return told(batch_s, usual_s, seen, indices)
-
-    def stop(self) -> None:
-        if self._sampler is not None:
-            self._sampler.stop()
 
     def _look(self) -> None:
         if self._may_start:

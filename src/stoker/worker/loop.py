@@ -371,14 +371,19 @@ class Worker:
 
     def _extra(self, point: Point | SavedPoint | None) -> bytes:
         """Return the sections that go along with an answer."""
-        news = [place for functions in self._fast for place in functions.news()]
-        extra = pack_section(Section.FAST, pack_news(news)) if news else b""
-        if self._why_slow:
-            extra += pack_section(Section.SLOW, self._why_slow.encode(errors="replace"))
+        extra = self._news()
         if point is None:
             return extra
         name = Section.SAVED if isinstance(point, SavedPoint) else Section.POINT
         return extra + pack_section(name, pickle.dumps(point))
+
+    def _news(self) -> bytes:
+        """Return what is new of faster functions, and why the batch took long."""
+        news = [place for functions in self._fast for place in functions.news()]
+        extra = pack_section(Section.FAST, pack_news(news)) if news else b""
+        if self._why_slow:
+            extra += pack_section(Section.SLOW, self._why_slow.encode(errors="replace"))
+        return extra
 
     def _send(
         self, kind: Kind, flags: int, task_id: int, chain: int, encoded: Encoded, extra: bytes

@@ -118,4 +118,6 @@ class StatefulWorker(Worker):
         return super()._after_task(task_id, task_s, must_watch)
 
     def _extra(self, point: Point | SavedPoint | None) -> bytes:
-        return pack_section(Section.STATE, self._told) if self._told else super()._extra(point)
+        if not self._told:
+            return super()._extra(point)
+        return self._news() + pack_section(Section.STATE, self._told)

@@ -113,7 +113,7 @@ def test_before_the_first_line_nothing_is_told():
 
 def test_an_end_is_told_with_what_was_open():
     feed = a_feed(3)
-    feed.end("SIGKILL", a_tick(4))
+    feed.take(a_tick(4), "SIGKILL")
     assert feed.state["ended"] == "SIGKILL"
     assert sum(row[1] for span in spans_of(feed) for row in span["rows"]) == 40
 

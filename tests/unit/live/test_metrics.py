@@ -49,7 +49,7 @@ def test_two_loaders_of_one_line_are_told_apart():
 
 def test_an_end_is_told():
     feed = a_feed(2)
-    feed.end("exit", a_tick(3))
+    feed.take(a_tick(3), "exit")
     assert families(feed.state)["stoker_run_ended"].samples[0].value == 1
 
 

@@ -29,7 +29,7 @@ def test_tensorboard_reads_what_is_written(tmp_path):
     for second in range(2, 36):
         feed.take(a_tick(second))
         scalars.write(feed.state)
-    feed.end("exit", a_tick(36))
+    feed.take(a_tick(36), "exit")
     scalars.write(feed.state)
     scalars.close()
     (folder,) = tmp_path.iterdir()

@@ -25,9 +25,6 @@ class Started(list):
     def __call__(self, batches):
         self.append(batches)
 
-    def stop(self):
-        return None
-
 
 def batches_of(start, usual_s=0.1, num=NUM_KNOWN):
     found = SlowBatches(start)
@@ -47,6 +44,14 @@ def test_short_ones_are_never_slow():
     found = batches_of(Started(), usual_s=0.001)
     assert found.took(LEAST_S * 0.99, [1]) == ""
     assert found.took(LEAST_S * 1.01, [1]) != ""
+
+
+def test_of_many_short_ones_what_is_usual_is_still_known():
+    found = batches_of(Started(), usual_s=0.001, num=1000)
+    assert "0.001 as a rule" in found.took(1, [1])
+    for _ in range(1000):
+        found.took(0.04, [1])
+    assert "0.040 as a rule" in found.took(1, [1])
 
 
 def test_at_first_nobody_knows():

@@ -267,7 +267,7 @@
     }));
     if (document.querySelector("#workers details").open) {
       const where = new Map(state.now.loaders.map((loader) => [loader.number, loader.place]));
-      table(element("workers-table"), ["loader", "worker", "where", "now"], places.map(([loader, worker, , away], k) => {
+      table(element("workers-table"), ["loader", "worker", "where", "now"], places.map(([loader, worker, away], k) => {
         const c = latest[k];
         const at = c === "x" ? "lost" : c === undefined || c === "-" ? "not there" : `${tenths(c) * 10} % busy`;
         return [where.get(loader) || "", worker, away ? "another machine" : "here", at];
