@@ -71,7 +71,7 @@ def test_a_slow_script_is_shown_the_way_in_one_command(doctor):
 def test_what_is_remembered_is_told_with_what_it_brings(doctor):
     facts = facts_of(doctor("examined.py", "pure", flags=["--json"]))
     assert facts.kept.serves and "Pixels" in facts.kept.place
-    assert facts.kept_rate > 5 * max(trial.rate for trial in facts.trials)
+    assert facts.kept.rate > 5 * max(trial.rate for trial in facts.trials)
     names = [name for name, _ in facts.costs.functions]
     assert names[0] == "zlib.compress"  # a function of the script is told by its parts
 

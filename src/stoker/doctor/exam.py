@@ -129,16 +129,13 @@ class Examined:
 
     def _note(self, asked_s: float) -> None:
         record, before = self.record, self._last
-        seen = Seen(
-            record.own_s, record.copy_s, record.compute_s, record.communication_s, record.other_s
-        )
-        self._last = now = Moment(now_s(), process_cpu_s(), seen)
+        self._last = now = Moment(now_s(), process_cpu_s(), record.seen)
         if before is None:
             self.first_waits_s.append(now.got_s - asked_s)
             return
         step = Step(
             now.got_s - before.got_s, now.got_s - asked_s, now.cpu_s - before.cpu_s,
-            self._num, seen.minus(before.seen),
+            self._num, now.seen.minus(before.seen),
         )  # fmt: skip
         (self.free if self.is_free else self.plain).append(step)
 
@@ -216,13 +213,13 @@ class Exam:
         free = one.facts(setup).free
         busy_s = free.wall_s / free.num if free and free.num else 0.0
         trials = trial.trials(one.loader, setup, trial.Loop(busy_s, one.draws), self._run)
-        kept, rate = trial.kept(one.loader, setup, costs.sample_s, trials, self._run, left_s / 2)
+        kept = trial.kept(one.loader, setup, costs.sample_s, trials, self._run, left_s / 2)
         setup = replace(setup, image_threads=trial.image_threads())
         if setup.num_workers and setup.context != "fork":
             nbytes = trial.pickled_nbytes(one.loader.dataset, left_s / 4)
             setup = replace(setup, pickled_nbytes=nbytes)
         facts = one.facts(setup)
-        self._write(replace(facts, costs=costs, trials=trials, kept=kept, kept_rate=rate))
+        self._write(replace(facts, costs=costs, trials=trials, kept=kept))
         self._stop()
 
     def _write(self, facts: Facts) -> None:

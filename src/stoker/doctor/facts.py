@@ -41,7 +41,8 @@ class Costs:
 @dataclass(frozen=True, slots=True)
 class Kept:
     """Says what became of the memory of work for some samples. nbytes: of a sample; budget_nbytes: for all, by
-    default; why: it is left alone, else empty."""
+    default; why: it is left alone, else empty; rate: of batches once samples are remembered, while nothing is trained;
+    start_s: as of a Trial, then."""
 
     place: str
     phase: str
@@ -49,6 +50,8 @@ class Kept:
     why: str
     nbytes: float
     budget_nbytes: int
+    rate: float = 0.0
+    start_s: float = 0.0
 
     @property
     def serves(self) -> bool:
@@ -106,7 +109,6 @@ class Facts:
     costs: Costs | None
     trials: list[Trial]
     kept: Kept | None = None  # of the fastest trial's loader, made smaller
-    kept_rate: float = 0.0  # of that, once samples are remembered, while nothing is trained
     why: str = ""
 
     def to_json(self) -> dict[str, Any]:

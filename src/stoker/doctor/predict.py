@@ -6,6 +6,7 @@ share the cores.
 """
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 from stoker.doctor.facts import Facts, Kept, Trial
@@ -48,11 +49,16 @@ def predictions(facts: Facts) -> list[Prediction]:
     if facts.free is None or not facts.free.num:
         return []
     works = [trial for trial in facts.trials if not trial.why and trial.rate]
-    found = [_of(facts, trial, trial.rate, trial.name) for trial in works]
+    found = [_of(facts, trial) for trial in works]
     if works and facts.kept is not None and facts.kept.serves:
         best = max(works, key=lambda trial: trial.rate)
-        rate = _kept_rate(facts, facts.kept, best)
-        found.append(_of(facts, best, rate, f"{best.name}, remembered", _memory(facts, facts.kept)))
+        later = replace(
+            best,
+            name=f"{best.name}, remembered",
+            rate=_kept_rate(facts, facts.kept, best),
+            start_s=facts.kept.start_s,
+        )
+        found.append(_of(facts, later, _memory(facts, facts.kept)))
     away = _away(facts) if works else None  # what is left to torch is so with --cluster, too
     found += [] if away is None else [away]
     return sorted([*found, *_compressed(facts)], key=lambda each: -each.rate)
@@ -75,9 +81,9 @@ def enough(sample_s: float, rate: float) -> int:
     return max(1, -int(-SPARE * sample_s * rate // 1))
 
 
-def _of(facts: Facts, trial: Trial, rate: float, name: str, needs: str = "") -> Prediction:
+def _of(facts: Facts, trial: Trial, needs: str = "") -> Prediction:
     assert facts.free is not None
-    size = facts.free.num_samples / facts.free.num
+    size, rate = facts.free.num_samples / facts.free.num, trial.rate
     if trial.num_workers:
         work_s = min(trial.num_workers, facts.setup.cores) * size / rate
     else:  # the loop's own time is in the rate
@@ -86,7 +92,7 @@ def _of(facts: Facts, trial: Trial, rate: float, name: str, needs: str = "") -> 
     low, high = (
         _with_starts(facts, rate, trial.start_s) for rate in (size / worst_s, size / best_s)
     )
-    return Prediction(name, trial.flags, low, high, needs)
+    return Prediction(trial.name, trial.flags, low, high, needs)
 
 
 def _with_starts(facts: Facts, rate: float, start_s: float) -> float:
@@ -98,7 +104,7 @@ def _with_starts(facts: Facts, rate: float, start_s: float) -> float:
 def _kept_rate(facts: Facts, kept: Kept, trial: Trial) -> float:
     """Return the rate at which batches come where a part of the samples has room in the memory."""
     share = min(1.0, kept.budget_nbytes / max(1.0, facts.setup.num_samples * kept.nbytes))
-    return 1.0 / (share / facts.kept_rate + (1.0 - share) / trial.rate)
+    return 1.0 / (share / kept.rate + (1.0 - share) / trial.rate)
 
 
 def _memory(facts: Facts, kept: Kept) -> str:

@@ -28,6 +28,7 @@ from stoker.poll_loop import wait_ready
 from stoker.reports.metrics import FastPlace
 
 MAX_SAMPLES = 256  # that are made one by one
+WARM_S = 2.0  # until faster functions have been compared, and memory was touched
 RATE_S = 4.0  # of batches that come as fast as they can
 MIN_REMEMBERED, MAX_REMEMBERED = 48, 2048  # samples of a small dataset, whose epochs go by quickly
 NUM_EPOCHS = 8
@@ -64,19 +65,18 @@ def trials(loader: Any, setup: Setup, loop: Loop, run: exam.Run) -> list[Trial]:
 
 def kept(
     loader: Any, setup: Setup, sample_s: float, tried: list[Trial], run: exam.Run, limit_s: float
-) -> tuple[Kept | None, float]:
-    """Return what becomes of the memory of work for some of the loader's samples, and the rate of batches then.
-    None if that cannot be tried."""
+) -> Kept | None:
+    """Return what becomes of the memory of work for some of the loader's samples. None if that cannot be tried."""
     works = [each for each in tried if not each.why]
     if not works or setup.is_iterable or not sample_s or not setup.num_samples:
-        return None, 0.0
+        return None
     best = max(works, key=lambda each: each.rate)
     num = int(REMEMBER_S * setup.cores / sample_s)
     num = min(setup.num_samples, max(MIN_REMEMBERED, min(num, MAX_REMEMBERED)))
     told = in_child(lambda: _remembered(loader, setup, _settings(best.flags), run, num), limit_s)
     if isinstance(told, str):
-        return Kept("samples", "off", "", told, 0.0, 0), 0.0
-    return Kept(**told["kept"]), told["rate"]
+        return Kept("samples", "off", "", told, 0.0, 0)
+    return Kept(**told)
 
 
 def _tried(loader: Any, setup: Setup, loop: Loop, name: str, flags: str, run: exam.Run) -> Trial:
@@ -249,14 +249,19 @@ def _is_iterable(loader: Any) -> bool:
 
 
 class Endless:
-    """Goes through a sampler again and again."""
+    """Goes through a sampler again and again; num_left: until so many more were drawn."""
 
     def __init__(self, sampler: Any) -> None:
         self._sampler = sampler
+        self.num_left = sys.maxsize
 
     def __iter__(self) -> Iterator[Any]:
         for _ in range(MAX_EPOCHS):
-            yield from self._sampler
+            for drawn in self._sampler:
+                if not self.num_left:
+                    return
+                self.num_left -= 1
+                yield drawn
 
 
 def _show_as_worker(loader: Any) -> None:
@@ -345,12 +350,16 @@ def _data_rate(
             loader.__dict__[name] = Endless(loader._index_sampler)
     busy_s = 0.0 if num_ahead else min(loop.busy_s, MAX_BUSY_S)
     enough = 2 * max(loader.num_workers, run.cores()) + 1
-    took_s, num, num_batches = 0.0, 0, 0
+    warm_s, took_s, num, num_batches = 0.0, 0.0, 0, 0
     for _ in range(MAX_EPOCHS):
         last_s = now_s()
         for k, batch in enumerate(iter(loader)):
             before_s, last_s = last_s, now_s()
-            if k > num_ahead:
+            if k <= num_ahead:
+                pass  # not at the pace at which batches are made
+            elif warm_s < WARM_S:
+                warm_s += last_s - before_s
+            else:
                 took_s += last_s - before_s
                 num += exam.count(loader, batch)
                 num_batches += 1
@@ -366,14 +375,19 @@ def _data_rate(
         return {"why": record.reasons[0]}
     if not num_batches:
         raise RuntimeError("its epochs are too short")
-    start_s = _start_s(loader) if num_ahead else 0.0
+    start_s = _start_s(loader, num_ahead + 1) if num_ahead else 0.0
     places = run.recorder().fast() or ()
     fast = [asdict(each) for each in places]
     return {"num_workers": record.chains, "rate": num / took_s, "fast": fast, "start_s": start_s}
 
 
-def _start_s(loader: Any) -> float:
-    """Return how long an epoch takes to begin, once another one has: to its first batch."""
+def _start_s(loader: Any, num: int) -> float:
+    """Return how long an epoch takes to its first batch, once another one, of so many batches, has come to its end."""
+    if isinstance(sampler := loader._index_sampler, Endless):
+        sampler.num_left = num
+        for _ in loader:
+            pass
+        sampler.num_left = num
     began_s = now_s()
     next(iter(loader), None)
     return now_s() - began_s
@@ -411,14 +425,17 @@ def _remembered(
         Subset(loader.dataset, range(num)), max(1, min(setup.batch_size, num // 4)), shuffle=True,
         num_workers=loader.num_workers, collate_fn=loader.collate_fn, worker_init_fn=loader.worker_init_fn,
         multiprocessing_context=loader.multiprocessing_context if loader.num_workers else None,
-        persistent_workers=loader.num_workers > 0,
+        persistent_workers=loader.persistent_workers,
     )  # fmt: skip
-    rates = []
+    rates, starts_s = [], []
     for _ in range(NUM_EPOCHS):
         began_s = now_s()
-        for _ in small:
-            pass
-        rates.append(num / (now_s() - began_s))
+        arrived_s = [now_s() for _ in small]
+        starts_s.append(arrived_s[0] - began_s)
+        if len(arrived_s) > 1:
+            rates.append((num - small.batch_size) / (arrived_s[-1] - arrived_s[0]))
+        else:
+            rates.append(num / starts_s[-1])
         found = run.remembered()
         places = [] if found is None else found.places
         if all(place.phase == "off" for place in places):
@@ -427,5 +444,8 @@ def _remembered(
         raise RuntimeError("no sample was looked at")
     place = max(places, key=lambda each: (each.num_hits, each.num_samples))
     nbytes = place.stored_nbytes / max(1, place.num_stored)
-    told = Kept(place.place, place.phase, place.depth, place.why, nbytes, found.budget_nbytes)
-    return {"kept": asdict(told), "rate": max(rates[-3:])}
+    told = Kept(
+        place.place, place.phase, place.depth, place.why, nbytes, found.budget_nbytes,
+        max(rates[-3:]), min(starts_s[-3:]),
+    )  # fmt: skip
+    return asdict(told)

@@ -297,6 +297,8 @@ def next_batch(original: Next) -> Next:
         if meter is None:
             return _unmetered(original, self)
         asked_s = now_s()
+        if meter.mark is not None:
+            meter.asked()
         try:
             batch = original(self) if meter.way is None else meter.way(original, self, meter)
         except BaseException as error:

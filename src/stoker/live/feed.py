@@ -225,8 +225,7 @@ def _rounded(
 
 
 def _totals_of(loader: LoaderRecord) -> tuple[float, ...]:
-    seen = (loader.own_s, loader.copy_s, loader.compute_s, loader.communication_s, loader.other_s)
-    return (loader.num_batches, loader.num_samples, loader.wait_s, loader.busy_s, *seen)
+    return (loader.num_batches, loader.num_samples, loader.wait_s, loader.busy_s, *loader.seen)
 
 
 def _row_between(before: tuple[float, ...] | None, loader: LoaderRecord) -> list[float]:

@@ -27,13 +27,13 @@ MAX_LOADERS = 1000
 _RUN_AT = 64
 _ROWS_AT = 192
 _LOOKS_AT = 128 * 1024  # their number, and behind it the ring
-_LOOK = struct.Struct("<dqqqdd5d")
+_LOOK = struct.Struct("<dqqqdd6d")
 _COUNT = struct.Struct("<q")
 # A loader is looked at every 6 ms at most (intercept/meter.py), the ring every second.
 NUM_LOOKS = 4096
 _RING_AT = _LOOKS_AT + _COUNT.size
 _CREW_AT = _RING_AT + NUM_LOOKS * _LOOK.size
-_LINES_AT = 512 * 1024
+_LINES_AT = 576 * 1024
 _LOADER_NBYTES, _RUN_NBYTES = layout_of(LoaderRecord).row.size, layout_of(RunRecord).row.size
 assert _CREW_AT + crew.NBYTES <= _LINES_AT
 assert _ROWS_AT + MAX_LOADERS * _LOADER_NBYTES <= _LOOKS_AT and _RUN_NBYTES <= _ROWS_AT - _RUN_AT
@@ -79,7 +79,7 @@ class RunLog:
         _LOOK.pack_into(
             self._map, start, at_s, loader.number,
             loader.num_batches, loader.num_samples, loader.wait_s, loader.busy_s,
-            loader.own_s, loader.copy_s, loader.compute_s, loader.communication_s, loader.other_s,
+            *loader.seen,
         )  # fmt: skip
         self._num_looks += 1
         _COUNT.pack_into(self._map, _LOOKS_AT, self._num_looks)

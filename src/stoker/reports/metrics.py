@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field, fields
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from stoker.stalls.split import Seen
+
 ONLY_OWN = "only its own workers make its batches"  # begins a note on why
 KEEPS_NUMBER = "keeps the script's num_workers"  # ends one, of what --chains is not for
 VERSION = 2  # of the report's schema; see docs/report.md
@@ -92,12 +94,25 @@ class LoaderRecord(_Record):
     compute_s: float = _amount("seen.compute_s")
     communication_s: float = _amount("seen.communication_s")
     other_s: float = _amount("seen.other_s")
+    hidden_s: float = _amount("seen.hidden_s")
     wire_nbytes: int = _count()
     raw_nbytes: int = _count()
     num_copied: int = _count()  # batches copied because the script holds more than --memory
     num_away: int = _count()  # batches that other machines made
     notes: list[str] = field(default_factory=list)
     digests: list[str | None] = field(default_factory=list)
+
+    @property
+    def seen(self) -> Seen:
+        """What the training thread was seen to do in this loader's time."""
+        return Seen(
+            self.own_s,
+            self.copy_s,
+            self.compute_s,
+            self.communication_s,
+            self.other_s,
+            self.hidden_s,
+        )
 
     def as_json(self) -> dict[str, Any]:
         return {

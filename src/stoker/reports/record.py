@@ -30,6 +30,7 @@ from stoker.reports.summary import summary
 from stoker.runs.about import about
 from stoker.runs.crew import At, Looks
 from stoker.runs.folder import folder_of
+from stoker.stalls.device import Marks
 from stoker.stalls.kinds import Kind
 from stoker.stalls.sampler import Sampler, sampler_of
 
@@ -92,6 +93,7 @@ class Recorder:
         self._may_sample = False
         self._sampler: Sampler | None = None
         self._sampled: LoaderRecord | None = None  # to which goes what is seen
+        self._marks = Marks()
         self._remembered_s = self._fast_s = 0.0  # when those were written to the log
         self._settings = settings
         self._pid = os.getpid()
@@ -275,7 +277,14 @@ class Recorder:
                     self._sampler.start()  # it has ended before a fork
         elif self._may_sample and not self._is_done:
             self._may_sample = False  # only one try
-            self._sampler = sampler_of(self._add_seen, self._exposed, thread, self._look_at_crews)
+            self._sampler = sampler_of(
+                self._add_seen, self._exposed, self._marks.is_behind, thread, self._look_at_crews
+            )
+
+    @property
+    def mark(self) -> Callable[[], None] | None:
+        """What marks on the GPU that a batch is asked for, or handed out; None if nobody looks."""
+        return None if self._sampler is None else self._marks.mark
 
     def _add_seen(self, kind: Kind, seconds: float) -> None:
         """Add what the training thread did; called by the sampler's thread, and nobody else writes these numbers."""

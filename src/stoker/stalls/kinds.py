@@ -27,6 +27,7 @@ class Kind(enum.Enum):
     COMPUTE = "compute_s"
     COMMUNICATION = "communication_s"
     OTHER = "other_s"
+    HIDDEN = "hidden_s"  # waits, while the GPU computes
 
 
 class Frame(Protocol):
@@ -93,7 +94,8 @@ class Kinds:
     """Tells the kind of stacks. torch_folder: where torch's package is.
 
     has_device: whether tensors are copied to a device in this process; else `.to` is a part of computing. exposed: the
-    share of a backward pass, at this moment, that waits for other ranks.
+    share of a backward pass, at this moment, that waits for other ranks. is_behind: whether the device has yet to do what it was
+    given before the last batch was asked for, or handed out.
     """
 
     def __init__(
@@ -102,9 +104,11 @@ class Kinds:
         methods: frozenset[str],
         has_device: Callable[[], bool],
         exposed: Callable[[], float],
+        is_behind: Callable[[], bool] = bool,
     ) -> None:
         self._torch_folder = f"{torch_folder}/"
         self._methods, self._has_device, self._exposed = methods, has_device, exposed
+        self._is_behind = is_behind
         self._known: dict[int, tuple[CodeType, _What]] = {}  # by id: to hash a code takes long
         # By id, and instruction.
         self._called: dict[tuple[int, int], tuple[CodeType, tuple[str | None, str]]] = {}
@@ -119,6 +123,8 @@ class Kinds:
             what = (known.get(id(code)) or self._note(code))[1]
             if what is not _NOTHING:
                 if what is _NEXT:
+                    if self._is_behind():
+                        return [(Kind.HIDDEN, 1.0)]
                     is_own = (known.get(id(inner.f_code)) or self._note(inner.f_code))[1] is _OURS
                     return [(Kind.OWN if is_own else Kind.WAIT, 1.0)]
                 if found is _NOTHING and what is not _OURS:
@@ -148,7 +154,8 @@ class Kinds:
         if owner is None:
             return Kind.OTHER
         if name in COPIES:
-            return Kind.COPY if self._has_device() else Kind.COMPUTE
+            # A copy waits for its turn: first comes what was computed before.
+            return Kind.COPY if self._has_device() and not self._is_behind() else Kind.COMPUTE
         return Kind.COMPUTE if name in self._methods else Kind.OTHER
 
     def _called_by(self, frame: Frame) -> tuple[str | None, str]:

@@ -44,20 +44,21 @@ def _nothing() -> None:
 def sampler_of(
     add: Add,
     exposed: Callable[[], float],
+    is_behind: Callable[[], bool],
     thread: int,
     also: Callable[[], None] = _nothing,
 ) -> "Sampler | None":
     """Return a sampler of a thread that trains, and start it; None where there is no torch, or no thread to be had.
 
-    exposed: the share of a backward pass, at this moment, that waits for other ranks; also: see
-    Sampler.
+    exposed, is_behind: see Kinds; also: see Sampler.
     """
     torch: Any = sys.modules.get("torch")
     if torch is None:
         return None
     methods = methods_of(torch.Tensor, (list, str, dict, set, bytes))
     folder = str(Path(torch.__file__).parent)
-    sampler = Sampler(Kinds(folder, methods, lambda: _has_device(torch), exposed), add, also)
+    kinds = Kinds(folder, methods, lambda: _has_device(torch), exposed, is_behind)
+    sampler = Sampler(kinds, add, also)
     sampler.thread = thread
     try:
         sampler.start()

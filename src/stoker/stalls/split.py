@@ -9,13 +9,15 @@ from typing import NamedTuple
 
 
 class Seen(NamedTuple):
-    """Seconds that samples stand for. own_s: of the time in next(); the others: of that between two."""
+    """Seconds that samples stand for. own_s, hidden_s: of the time in next(), hidden: while the GPU computed; the others: of
+    that between two."""
 
     own_s: float = 0.0
     copy_s: float = 0.0
     compute_s: float = 0.0
     communication_s: float = 0.0
     other_s: float = 0.0
+    hidden_s: float = 0.0
 
     def plus(self, more: "Seen") -> "Seen":
         return Seen(*(a + b for a, b in zip(self, more, strict=True)))
@@ -31,7 +33,7 @@ class Seen(NamedTuple):
 class Split(NamedTuple):
     """Says where the time of steps went, in seconds; all of it together is the time of the steps.
 
-    data_s: waited for a batch; own_s: stoker's own work for it; copy_s: to the device; communication_s: with other
+    data_s: waited for a batch, and so did the device; own_s: stoker's own work for it; copy_s: to the device; communication_s: with other
     ranks; compute_s: the model, its gradients, the optimizer, and waiting for the device; other_s: the script's
     Python; unseen_s: all but waiting, where nothing was seen of it.
     """
@@ -58,16 +60,18 @@ WORDS = {
 
 def split_of(wait_s: float, busy_s: float, seen: Seen) -> Split:
     """Return the split of steps that waited so long, and did something else so long."""
-    own_s = min(seen.own_s, wait_s)
-    all_seen_s = sum(seen[1:])  # all but its own, whose difference would not be exact
+    hidden_s = min(seen.hidden_s, wait_s)
+    own_s = min(seen.own_s, wait_s - hidden_s)
+    data_s = wait_s - hidden_s - own_s
+    all_seen_s = seen.copy_s + seen.compute_s + seen.communication_s + seen.other_s
     if not all_seen_s:
-        return Split(wait_s - own_s, own_s, 0.0, 0.0, 0.0, 0.0, busy_s)
+        return Split(data_s, own_s, 0.0, 0.0, hidden_s, 0.0, busy_s)
     return Split(
-        data_s=wait_s - own_s,
+        data_s=data_s,
         own_s=own_s,
         copy_s=busy_s * (seen.copy_s / all_seen_s),
         communication_s=busy_s * (seen.communication_s / all_seen_s),
-        compute_s=busy_s * (seen.compute_s / all_seen_s),
+        compute_s=busy_s * (seen.compute_s / all_seen_s) + hidden_s,
         other_s=busy_s * (seen.other_s / all_seen_s),
         unseen_s=0.0,
     )

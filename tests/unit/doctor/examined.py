@@ -29,8 +29,9 @@ FACTS = Facts(
         Trial("stoker run", "", 2, 120.0, fast=[FastPlace("images", 100, 8, 4)]),
         Trial("stoker run --chains auto", "--chains auto", 4, 200.0),
     ],
-    kept=Kept("/work/data.py:12 Photos", "serving", "whole samples", "", 1e6, 4_000_000_000),
-    kept_rate=10_000.0,
+    kept=Kept(
+        "/work/data.py:12 Photos", "serving", "whole samples", "", 1e6, 4_000_000_000, 10_000.0
+    ),
 )
 
 

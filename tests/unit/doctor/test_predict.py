@@ -49,7 +49,7 @@ def test_the_fastest_comes_first_and_says_what_it_needs():
 
 
 def test_of_samples_that_have_no_room_only_a_part_is_remembered():
-    kept = Kept("p", "serving", "d", "", 1e6, 500_000_000)  # half of them
+    kept = Kept("p", "serving", "d", "", 1e6, 500_000_000, 10_000.0)  # half of them
     one = found(replace(FACTS, kept=kept))["stoker run --chains auto, remembered"]
     # 2 / (1/10000 + 1/200): 392/s, beside a model of 250
     assert one.high == pytest.approx(250)

@@ -118,7 +118,7 @@ def test_a_look_says_what_was_seen(log):
         setattr(record, name, k + 0.5)
     log.put_look(1.0, record)
     (look,) = reader.new_looks()
-    assert look.seen == Seen(0.5, 1.5, 2.5, 3.5, 4.5)
+    assert look.seen == Seen(0.5, 1.5, 2.5, 3.5, 4.5, 5.5)
     reader.close()
 
 

@@ -15,8 +15,8 @@ TORCH = "/site/torch"
 METHODS = methods_of(torch.Tensor, (list, str, dict, set, bytes))
 
 
-def kinds(has_device=False, exposed=0.0, folder=TORCH):
-    return Kinds(folder, METHODS, lambda: has_device, lambda: exposed)
+def kinds(has_device=False, exposed=0.0, folder=TORCH, is_behind=False):
+    return Kinds(folder, METHODS, lambda: has_device, lambda: exposed, lambda: is_behind)
 
 
 def stack(*frames):
@@ -109,9 +109,9 @@ def test_a_call_of_compiled_code_has_a_name(call, name):
     assert frame is not None and name == seen[-1]
 
 
-def kind_of_call(call, outer=(), has_device=False, **scope):
+def kind_of_call(call, outer=(), has_device=False, is_behind=False, **scope):
     """What a loop is seen to do that calls so, at its only line."""
-    found = kinds(has_device)
+    found = kinds(has_device, is_behind=is_behind)
     frame = stack(*outer, "train.py")
     frame.f_globals.update(scope)
     found._called[id(frame.f_code), 0] = frame.f_code, call
@@ -123,6 +123,13 @@ def test_a_copy_is_one_only_where_there_is_a_device():
     assert kind_of_call(("x", "to")) is Kind.COMPUTE
     in_model = [f"{T}nn/modules/module.py"]
     assert kind_of_call(("x", "to"), in_model, has_device=True) is Kind.COMPUTE  # to another dtype
+
+
+def test_while_the_device_is_behind_nobody_waits_for_data_and_nothing_is_copied():
+    for name in ("a loader's next", "ours waits", "ours works"):
+        assert kinds(is_behind=True).of(stack(*STACKS[name][0])) == [(Kind.HIDDEN, 1.0)]
+    assert kind_of_call(("x", "to"), has_device=True, is_behind=True) is Kind.COMPUTE
+    assert kinds(is_behind=True).of(stack("train.py:main")) == [(Kind.OTHER, 1.0)]
 
 
 def test_what_the_loop_calls_itself_tells_what_it_does():

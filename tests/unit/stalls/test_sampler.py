@@ -37,7 +37,7 @@ def adds():
 
 @pytest.fixture
 def sampler(adds):
-    made = sampler_of(adds, float, _thread.get_ident())
+    made = sampler_of(adds, float, bool, _thread.get_ident())
     yield made
     made.stop()
 
@@ -48,7 +48,7 @@ def threads():
 
 def test_a_thread_is_looked_at_until_it_is_over(adds):
     before = threads()
-    sampler = sampler_of(adds, float, _thread.get_ident())
+    sampler = sampler_of(adds, float, bool, _thread.get_ident())
     began = time.monotonic()
     for _ in range(5):
         adds.wait()
@@ -64,7 +64,7 @@ def test_a_thread_is_looked_at_until_it_is_over(adds):
 
 def test_threads_of_the_scripts_are_as_many_as_without(adds):
     before = threading.enumerate()
-    sampler = sampler_of(adds, float, _thread.get_ident())
+    sampler = sampler_of(adds, float, bool, _thread.get_ident())
     adds.wait()
     assert threading.enumerate() == before
     sampler.stop()
@@ -127,7 +127,7 @@ def test_signals_are_the_scripts(sampler, adds):
 
 
 def test_when_a_thread_is_over_another_is_looked_at(adds):
-    sampler = sampler_of(adds, float, 0)  # no thread has that ident
+    sampler = sampler_of(adds, float, bool, 0)  # no thread has that ident
     sampler.thread = _thread.get_ident()
     adds.wait()
     sampler.stop()
@@ -147,7 +147,7 @@ def test_threads_that_fork_at_once_are_both_waited_for(sampler, adds):
 
 def test_an_error_of_ours_ends_it_quietly(adds, capfd):
     before = threads()
-    sampler = sampler_of(lambda kind, seconds: 1 / 0, float, _thread.get_ident())
+    sampler = sampler_of(lambda kind, seconds: 1 / 0, float, bool, _thread.get_ident())
     end = time.monotonic() + 10
     while threads() - before:
         assert time.monotonic() < end
@@ -160,7 +160,7 @@ def test_where_no_thread_can_be_had_nothing_is_looked_at(adds, monkeypatch):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(_thread, "start_new_thread", no_thread)
-    assert sampler_of(adds, float, _thread.get_ident()) is None
+    assert sampler_of(adds, float, bool, _thread.get_ident()) is None
 
 
 def test_what_a_look_finds_is_let_go(sampler, adds):
