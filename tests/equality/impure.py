@@ -1214,7 +1214,7 @@ class OfTwo(Base):
 
 
 class TooCheap(Base):
-    becomes = "as quickly made"
+    becomes = "as quickly as read"
 
     def __getitem__(self, i):
         return numbers(i, i)

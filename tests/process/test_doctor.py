@@ -132,7 +132,11 @@ CANNOT = {
         5,
         "nothing to examine: no loader of a Python",
     ),
-    "one batch": (["split.py", "data=0.001", "1"], 5, "gave three batches: it ended before"),
+    "one batch": (
+        ["split.py", "data=0.001", "1"],
+        5,
+        "the script ended before one of its loaders had given",
+    ),
     "no such file": (["nowhere.py"], 4, "No such file"),
 }
 

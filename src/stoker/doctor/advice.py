@@ -17,6 +17,7 @@ BOUNDS = {
 START_FRAC = 0.1  # of an epoch, for workers that start
 COPY_FRAC = 0.05
 SMALL_STEP_S = 2e-3
+TINY = 4  # samples of a batch
 LARGE_NBYTES = 100 << 20
 
 
@@ -66,6 +67,11 @@ def hurting(facts: Facts) -> list[str]:
         heavy = f" ({readable(setup.pickled_nbytes)})" if is_heavy else ""
         starts = f"workers by {setup.context}: each imports the script and unpickles the dataset"
         found.append(f"{starts}{heavy}")
+    size = plain.num_samples / max(1, plain.num)
+    if size <= TINY and waits >= LIMIT_FRAC:
+        found.append(
+            f"batches of {setup.batch_size}: each is collated and handed over alone; larger ones cost less a sample"
+        )
     if setup.prefetch_factor == 1 and waits >= COPY_FRAC:
         found.append("prefetch_factor=1: one slow sample is waited for; 2 is torch's default")
     if step_s < SMALL_STEP_S and waits < LIMIT_FRAC:

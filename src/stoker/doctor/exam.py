@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from stoker.clock import now_s, process_cpu_s
 from stoker.config import Settings
 from stoker.doctor.facts import Facts, Setup, Steps
-from stoker.doctor.plan import FOUND, plan_of
+from stoker.doctor.plan import FOUND, PID, plan_of
 from stoker.reports.metrics import LoaderRecord, Remembered
 from stoker.reports.samples import num_samples
 from stoker.stalls.split import Seen, split_of
@@ -32,7 +32,7 @@ MIN_STEPS, MIN_S, MAX_S = 20, 4.0, 20.0  # plain ones
 NUM_WATCHED = 8  # steps in which it is seen whether the loop draws random numbers
 AHEAD = 4  # steps from the first rank's decision to its effect: ranks are one apart at most
 MAX_DEPTH = 8  # of containers
-FREE_FROM, PID = "free-from", "pid-"  # names of files
+FREE_FROM = "free-from"  # a file
 STEADY = 0.05  # two thirds of them are that much apart at most
 MIN_FREE_S, MAX_FREE_S = 3.0, 8.0
 START_FRAC = 0.2  # of plain steps, that are left out: caches are cold, workers run ahead

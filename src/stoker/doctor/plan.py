@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 VARIABLE = "STOKER_DOCTOR"
 FOUND = "found-"  # begins the name of a file of facts, in the plan's folder
+PID = "pid-"  # and of a process that has iterated a loader
 
 
 class Plan(NamedTuple):

@@ -23,12 +23,13 @@ GRADIENT_BITS = {
 LEAST_COMM = 0.1  # of a step
 AWAY_LOSS = 0.8  # of the speed with free data, with batches that come from other machines
 CODED = 0.95  # of the bytes: what the codec leaves more of is not told
+LATER = "remembered: so it goes once every sample has been made"
 SPARE = 1.1  # so many more workers there than are enough
 
 
 class Prediction(NamedTuple):
     """Says what something would bring. low, high: samples a second; needs: what else is to be known of it; num_away:
-    CPUs of other machines; note: a line on it, if there is more to know."""
+    CPUs of other machines; note: a line on it, if there is more to know; is_lossy: what is computed differs."""
 
     name: str
     flags: str
@@ -37,6 +38,7 @@ class Prediction(NamedTuple):
     needs: str = ""
     num_away: int = 0
     note: str = ""
+    is_lossy: bool = False
 
     @property
     def rate(self) -> float:
@@ -45,7 +47,7 @@ class Prediction(NamedTuple):
 
 
 def predictions(facts: Facts) -> list[Prediction]:
-    """Return what was tried and what can be computed of it, the fastest first."""
+    """Return what was tried and what can be computed of it, the fastest first; what needs other machines comes last."""
     if facts.free is None or not facts.free.num:
         return []
     works = [trial for trial in facts.trials if not trial.why and trial.rate]
@@ -58,10 +60,10 @@ def predictions(facts: Facts) -> list[Prediction]:
             rate=_kept_rate(facts, facts.kept, best),
             start_s=facts.kept.start_s,
         )
-        found.append(_of(facts, later, _memory(facts, facts.kept)))
+        found.append(_of(facts, later, _memory(facts, facts.kept))._replace(note=LATER))
     away = _away(facts) if works else None  # what is left to torch is so with --cluster, too
     found += [] if away is None else [away]
-    return sorted([*found, *_compressed(facts)], key=lambda each: -each.rate)
+    return sorted([*found, *_compressed(facts)], key=lambda each: (each.num_away > 0, -each.rate))
 
 
 def step_s(facts: Facts, data_rate: float, work_s: float) -> tuple[float, float]:
@@ -120,11 +122,13 @@ def _away(facts: Facts) -> Prediction | None:
     free, costs = facts.free, facts.costs
     if free is None or costs is None or costs.why or not costs.sample_s:
         return None
+    if AWAY_LOSS * free.rate < facts.plain.rate:
+        return None  # it may be slower than it is
     num = enough(costs.sample_s, free.rate)
     gbit = free.rate * costs.nbytes * 8 / 1e9
     needs = f"{gbit:.2g} Gbit/s"
     is_coded = 0 < costs.coded_frac < CODED
-    note = f"the codec needs {gbit * costs.coded_frac:.2g} of the {needs}" if is_coded else ""
+    note = f"losslessly coded the {needs} are {gbit * costs.coded_frac:.2g}" if is_coded else ""
     return Prediction(
         f"{num} CPU{'s' * (num > 1)} of other machines", f"--cluster ADDRESS --workers {num}",
         AWAY_LOSS * free.rate, free.rate, needs, num, note,
@@ -141,7 +145,7 @@ def _compressed(facts: Facts) -> list[Prediction]:
         Prediction(
             f"--gradients {name}", f"--gradients {name}", plain.rate,
             plain.num_samples / (plain.wall_s - comm_s * (1 - bits / 32)),
-            "with loss; stoker probe measures it",
+            "with loss; stoker probe measures it", is_lossy=True,
         )
         for name, bits in GRADIENT_BITS.items()
     ]  # fmt: skip

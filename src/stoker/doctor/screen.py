@@ -1,10 +1,13 @@
 """Shows what an examination has found on one screen. Pure: facts in, text out."""
 
 import textwrap
+from dataclasses import replace
 
 from stoker.doctor.advice import bound_of, hurting
 from stoker.doctor.facts import Costs, Facts
 from stoker.doctor.predict import Prediction, predictions, readable
+from stoker.reports.metrics import FastPlace
+from stoker.reports.summary import LIMIT_FRAC
 from stoker.stalls.split import WORDS, Split
 from stoker.tables import aligned, counted
 
@@ -24,9 +27,12 @@ def screen(
     bound, share = bound_of(facts.plain.split)
     plain, free = facts.plain, facts.free
     steps = f"{counted(plain.num, 'step')} of {facts.setup.batch_size}"
+    a_rank = " a rank" if facts.setup.world_size > 1 else ""
+    step = f"a step of {_ms(plain.wall_s / max(1, plain.num))}"
+    why = f", and from {LIMIT_FRAC:.0%} on it is" if bound == "data" and share < 0.5 else ""
     lines = [
-        f"{facts.setup.place} as plain PyTorch: {_rate(plain.rate)} samples/s in {steps}",
-        f"the limit is {bound}: {share:.0%} of a step of {_ms(plain.wall_s / max(1, plain.num))}",
+        f"{facts.setup.place} as plain PyTorch: {_rate(plain.rate)} samples/s{a_rank} in {steps}",
+        f"the limit is {bound}: {share:.0%} of {step}{why}",
         f"  {_words(plain.split)}",
     ]
     if free is not None and plain.rate:
@@ -81,12 +87,14 @@ def _listed(lines: list[str]) -> str:
 
 def _found(facts: Facts) -> str:
     """Return what stoker does of itself, and what it leaves alone, and why."""
+    works = next((trial for trial in facts.trials if not trial.why), None)
+    instead = f"; {works.flags} has workers for it" if works and works.flags else ""
     lines = [
-        f"{'left to torch by' if trial.is_left else 'could not be tried:'} {trial.name}: {trial.why}"
+        f"{'left to torch by' if trial.is_left else 'could not be tried:'} {trial.name}: {trial.why}{instead}"
         for trial in facts.trials
         if trial.why
     ]
-    for way in next((trial.fast for trial in reversed(facts.trials) if trial.fast), ()):
+    for way in _merged(next((trial.fast for trial in reversed(facts.trials) if trial.fast), [])):
         done = f"{way.num_made - way.num_refused:,} of {way.num_made:,} made faster, {way.num_checked:,} compared"
         lines.append(f"{way.place}: {f'left alone, {way.why}' if way.why else done}")
     if facts.kept is not None:
@@ -94,6 +102,27 @@ def _found(facts: Facts) -> str:
         what = f"remembered, {kept.depth}" if kept.serves else f"not remembered: {kept.why}"
         lines.append(f"{place}: {what}")
     return f"what stoker does of itself:\n{_listed(lines)}" if lines else ""
+
+
+def _merged(ways: list[FastPlace]) -> list[FastPlace]:
+    """Add up ways of one kind: of "JPEG file 4:2:0, some columns, mirrored -> tensor" what is before the comma, and after
+    the arrow. One that is left alone stands alone."""
+    found: dict[str, FastPlace] = {}
+    for way in ways:
+        source, arrow, made = way.place.partition(" -> ")
+        name = way.place if way.why else f"{source.partition(',')[0]}{arrow}{made}"
+        one = found.get(name)
+        found[name] = (
+            replace(way, place=name)
+            if one is None
+            else replace(
+                one,
+                num_made=one.num_made + way.num_made,
+                num_checked=one.num_checked + way.num_checked,
+                num_refused=one.num_refused + way.num_refused,
+            )
+        )
+    return list(found.values())
 
 
 def _to_try(
@@ -117,10 +146,17 @@ def _to_try(
         needs = ", ".join(word for word in (price, each.needs) if word)
         rows.append([each.name, rate, f"{each.rate / plain.rate:.1f}x", *epoch, needs])
     table = aligned(rows, right=(1, 2, 3) if has_epoch else (1, 2), indent=2)
-    first = next((each for each in worth if not each.num_away), worth[0])
-    flags = f"{first.flags} " if first.flags else ""
     table += "".join(f"  {each.note}\n" for each in worth if each.note)
-    return f"{table}begin with: stoker run {flags}-- {command}\n"
+    return f"{table}begin with: stoker {_first(worth)} -- {command}\n"
+
+
+def _first(worth: list[Prediction]) -> str:
+    """Return what to begin with, the words of a command: what needs nothing else, and loses nothing."""
+    here = [each for each in worth if not each.num_away]
+    exact = [each for each in here if not each.is_lossy]
+    if here and not exact:
+        return "probe"  # measures what they would bring, and what is lost
+    return f"run {(exact or worth)[0].flags}".rstrip()
 
 
 def _price(

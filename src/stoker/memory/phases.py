@@ -44,7 +44,7 @@ MANY = 1 << 40  # samples, where nobody knows how many there are
 MAX_LEVELS, _LEVEL_BITS = 5, 12
 _NOWHERE = (1 << _LEVEL_BITS) - 1  # behind every step
 
-CHEAP = "is as quickly made as read"
+CHEAP = "its samples are made as quickly as read"
 AT_ONCE = "draws random numbers at its very first step"
 DIFFERED_AWAY = "a sample differed on another machine"
 

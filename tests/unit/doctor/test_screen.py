@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from stoker.doctor.facts import Costs, Kept
 from stoker.doctor.screen import screen
+from stoker.reports.metrics import FastPlace
 from tests.unit.doctor.examined import FACTS, steps, with_setup
 
 
@@ -27,9 +28,10 @@ what stoker does of itself:
   what to try                           samples/s        epoch  needs
   as it is                                    100  1.0x   10 s  0.0033 an epoch
   stoker run --chains auto, remembered        244  2.4x  4.1 s  0.0014 an epoch, 1 GB memory
-  6 CPUs of other machines               200..250  2.2x  4.5 s  0.0019 an epoch, 1.2 Gbit/s
   stoker run --chains auto               132..167  1.5x  6.7 s  0.0022 an epoch
   stoker run                                  117  1.2x  8.5 s  0.0028 an epoch
+  6 CPUs of other machines               200..250  2.2x  4.5 s  0.0019 an epoch, 1.2 Gbit/s
+  remembered: so it goes once every sample has been made
 begin with: stoker run --chains auto -- python train.py
 """
     )
@@ -44,6 +46,33 @@ def test_it_fits_a_terminal():
     assert len(lines) <= 34
     assert max(map(len, lines)) <= 80
     assert "13 others" in "\n".join(lines)
+
+
+def test_ways_of_one_kind_are_added_up():
+    ways = [
+        FastPlace("JPEG file 4:2:0, some columns -> tensor", 10, 4, 1),
+        FastPlace("JPEG file 4:2:0, mirrored -> tensor", 20, 5, 2),
+        FastPlace("JPEG file 4:2:0, down first -> tensor", 3, 3, 3, "it differed"),
+    ]
+    trials = [replace(FACTS.trials[0], fast=ways)]
+    text = screen(replace(FACTS, trials=trials), "python train.py")
+    assert "  JPEG file 4:2:0 -> tensor: 27 of 30 made faster, 9 compared\n" in text
+    assert "  JPEG file 4:2:0, down first -> tensor: left alone, it differed\n" in text
+
+
+def test_it_begins_with_what_needs_nothing_and_loses_nothing():
+    waits = steps(wait_s=0.0, communication_s=6.0, compute_s=4.0)
+    alone = replace(with_setup(world_size=2), plain=waits, trials=[], kept=None)
+    text = screen(alone, "torchrun train.py")
+    assert "--gradients 4bit" in text and "10 samples/s a rank" not in text
+    assert "100 samples/s a rank in 100 steps" in text
+    assert text.endswith("begin with: stoker probe -- torchrun train.py\n")
+
+
+def test_other_machines_that_may_slow_it_down_are_not_offered():
+    busy = steps(wait_s=0.5)  # of ten seconds
+    text = screen(replace(FACTS, plain=busy, free=steps(wait_s=0.0)), "python train.py")
+    assert "other machines" not in text
 
 
 def test_where_nothing_would_gain_it_says_so():

@@ -47,9 +47,9 @@ def test_a_place_is_timed_learns_proves_and_serves():
         ({"num_differed": 1, "num_proven": 99}, "differed"),
         ({"first_draw": packed((0,))}, "very first step"),
         ({"first_draw": packed((0, 0, 0))}, "very first step"),
-        ({"timed_us": NUM_TIME * 30}, "as quickly made"),
+        ({"timed_us": NUM_TIME * 30}, "as quickly as read"),
         ({"num_samples": 100, "num_stored": 300, "num_hits": 5}, "from epoch to epoch"),
-        ({"num_made": NUM_TO_WEIGH, "made_us": NUM_TO_WEIGH * 10}, "as quickly made"),
+        ({"num_made": NUM_TO_WEIGH, "made_us": NUM_TO_WEIGH * 10}, "as quickly as read"),
     ],
 )
 def test_a_place_is_left_alone_and_says_why(changed, why):

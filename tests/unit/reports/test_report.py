@@ -229,26 +229,31 @@ def test_what_is_remembered_is_told_by_place_and_survives_the_log(log):
 
 def test_the_summary_tells_what_was_not_made_again():
     text = summary(report(loader(0), remembered=remembered(PLACE)))
-    assert "1,400 samples of 1.0 GiB remembered, 12 s of work saved" in text
+    assert "1,400 samples came from what is remembered (1.0 GiB), 12 s of work saved" in text
     assert "--cache-memory" not in text
 
 
 def test_the_summary_tells_files_that_were_not_decoded_again_from_samples():
     files = replace(PLACE, place="decoder cv2.imread", depth=DECODED, num_samples=0)
     text = summary(report(loader(0), remembered=remembered(PLACE, files, used_nbytes=8 << 30)))
-    assert "1,400 samples and 1,400 decoded files of 8.0 GiB remembered, 25 s of work saved" in text
+    assert (
+        "1,400 samples and 1,400 decoded files came from what is remembered (8.0 GiB), 25 s" in text
+    )
     text = summary(report(loader(0), remembered=remembered(replace(files, num_hits=0))))
     assert "remembered" not in text
 
 
 def test_the_summary_tells_what_other_machines_remember():
     text = summary(report(loader(0), remembered=remembered(PLACE, away_nbytes=3 << 30)))
-    assert "1,400 samples of 1.0 GiB here, 3.0 GiB on other machines remembered, 12 s" in text
+    assert (
+        "1,400 samples came from what is remembered (1.0 GiB here, 3.0 GiB on other machines), 12 s"
+        in text
+    )
     disk = RememberedOnDisk("/disk", 9 << 30, 5 << 30, "")
     text = summary(
         report(loader(0), remembered=replace(remembered(PLACE, away_nbytes=3 << 30), disk=disk))
     )
-    assert "of 1.0 GiB in memory and 5.0 GiB on disk here, 3.0 GiB on other machines" in text
+    assert "(1.0 GiB in memory and 5.0 GiB on disk here, 3.0 GiB on other machines)" in text
 
 
 def test_the_summary_tells_how_much_memory_would_hold_all():
@@ -337,7 +342,7 @@ DATA = "data is the limit: 50% waiting; "
         (
             loaded(5.0, chains=8),
             {"num_cores": 8},
-            "waiting for data takes 5% of the time; all 8 cores are at work",
+            "waiting for data takes 5% of the time",
         ),
         (
             loaded(50.0, notes=[f"{ONLY_OWN}: an iterable dataset {KEEPS_NUMBER}"]),
@@ -382,6 +387,7 @@ DATA = "data is the limit: 50% waiting; "
 def test_the_last_line_is_one_verdict(found, run, said):
     last = summary(report(found, wall_s=100.0, **run)).splitlines()[-1]
     assert last.startswith(f"stoker: {said}")
+    assert not said.endswith("of the time") or last == f"stoker: {said}"
 
 
 def test_a_run_without_a_batch_has_no_verdict():

@@ -133,7 +133,9 @@ def test_while_the_device_is_behind_nobody_waits_for_data_and_nothing_is_copied(
 
 
 def test_what_the_loop_calls_itself_tells_what_it_does():
-    assert kind_of_call(("loss", "item")) is Kind.COMPUTE
+    assert kind_of_call(("loss", "item"), has_device=True) is Kind.COMPUTE
+    assert kind_of_call(("loss", "item")) is Kind.OTHER  # nothing to wait for: a loop over numbers
+    assert kind_of_call(("loss", "backward")) is Kind.COMPUTE
     assert kind_of_call(("torch", "cat"), torch=torch) is Kind.COMPUTE
     assert kind_of_call(("", "matmul")) is Kind.COMPUTE
     assert kind_of_call(("sys", "exp"), sys=sys) is Kind.OTHER  # as numpy's
@@ -145,7 +147,7 @@ def test_a_call_that_torch_hands_on_is_the_loops():
     """With torch.set_default_device all calls go through a function of torch's."""
     found = kinds()
     loop = stack("train.py", f"{T}utils/_device.py:__torch_function__")
-    found._called[id(loop.f_back.f_code), 0] = loop.f_back.f_code, ("loss", "item")
+    found._called[id(loop.f_back.f_code), 0] = loop.f_back.f_code, ("loss", "sum")
     assert found.of(loop) == [(Kind.COMPUTE, 1.0)]
 
 

@@ -7,6 +7,7 @@ Ctrl-C.
 import json
 import os
 import shlex
+import threading
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,13 +19,14 @@ from stoker.cli.examine.watched import say, watched
 from stoker.cli.flags import listed, split
 from stoker.config import Setting
 from stoker.doctor.facts import Facts
-from stoker.doctor.plan import FOUND, Plan
+from stoker.doctor.plan import FOUND, PID, Plan
 from stoker.doctor.screen import screen
 from stoker.errors import ConfigError
 from stoker.verify.runner import Run
 
 EXAMINED, COMMAND_FAILED, NOTHING_SEEN = 0, 4, 5
 START_S = 600.0  # for the script to come to its first batch, beside the limit
+QUIET_S = 60.0  # until a line tells that it has not
 _KNOWN = {setting.name: setting for setting in config.SETTINGS}
 FLAGS = (
     Setting(
@@ -48,7 +50,7 @@ exit codes:
   0  examined
   2  wrong flags or interpreter
   4  the command fails before, or while it is examined
-  5  nothing to examine: no loader gave three batches
+  5  nothing to examine: no loader gave enough batches
   70 a bug of stoker's; 126, 127 the command cannot be started, as from a shell
 """
 
@@ -89,7 +91,13 @@ def _examined(command: list[str], shown: str, folder: Path, wanted: _Wanted) -> 
     report = str(folder / "report.json")  # there is none without: whoever has a report is looked at
     settings = config.Settings(off=True, quiet=True, no_run_log=True, report_json=report)
     environ |= {config.ARMED: "1", **settings.to_env()}
-    exit_code = one.run(command, environ, Path.cwd())
+    timer = threading.Timer(QUIET_S, _say_if_none_yet, [folder])
+    timer.daemon = True
+    timer.start()
+    try:
+        exit_code = one.run(command, environ, Path.cwd())
+    finally:
+        timer.cancel()
     files = folder.glob(f"{FOUND}*.json")
     found = [Facts.from_json(json.loads(file.read_text())) for file in files]
     if found:
@@ -106,11 +114,21 @@ def _examined(command: list[str], shown: str, folder: Path, wanted: _Wanted) -> 
         print(f"the command ends with exit code {exit_code} before three batches")
         print(one.stderr_end("plain"), end="")
         return COMMAND_FAILED
-    why = "it ended before" if exit_code == 0 else "it took too long"
-    print(
-        f"nothing to examine: no loader of a Python that has stoker in it gave three batches: {why}"
-    )
+    if not any(folder.glob(f"{PID}*")):
+        why = "no loader of a Python that has stoker in it was iterated"
+    elif exit_code == 0:
+        why = "the script ended before one of its loaders had given enough batches"
+    else:
+        why = "no loader gave enough batches in time"
+    print(f"nothing to examine: {why}")
     return NOTHING_SEEN
+
+
+def _say_if_none_yet(folder: Path) -> None:
+    if not any(folder.glob(f"{PID}*")):
+        say(
+            f"no loader has been iterated in {QUIET_S:.0f} s; only a DataLoader's batches are examined; Ctrl-C ends this"
+        )
 
 
 def help_text() -> str:

@@ -42,7 +42,10 @@ def verdict(report: dict[str, Any]) -> str:
     head = f"data is the limit: {frac:.0%} waiting"
     if frac < LIMIT_FRAC:
         head = f"waiting for data takes {frac:.0%} of the time"
-    return f"{head}; {_next(report, slowest)}"
+    advice = _next(report, slowest)
+    if frac < LIMIT_FRAC and advice.endswith(CLUSTER):
+        return head  # so little is not worth other machines
+    return f"{head}; {advice}"
 
 
 def _next(report: dict[str, Any], loader: dict[str, Any]) -> str:
