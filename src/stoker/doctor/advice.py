@@ -67,11 +67,8 @@ def hurting(facts: Facts) -> list[str]:
         heavy = f" ({readable(setup.pickled_nbytes)})" if is_heavy else ""
         starts = f"workers by {setup.context}: each imports the script and unpickles the dataset"
         found.append(f"{starts}{heavy}")
-    size = plain.num_samples / max(1, plain.num)
-    if size <= TINY and waits >= LIMIT_FRAC:
-        found.append(
-            f"batches of {setup.batch_size}: each is collated and handed over alone; larger ones cost less a sample"
-        )
+    if setup.is_batched and setup.batch_size <= TINY and waits >= LIMIT_FRAC:
+        found.append(f"batches of {setup.batch_size}: larger ones cost less per sample")
     if setup.prefetch_factor == 1 and waits >= COPY_FRAC:
         found.append("prefetch_factor=1: one slow sample is waited for; 2 is torch's default")
     if step_s < SMALL_STEP_S and waits < LIMIT_FRAC:

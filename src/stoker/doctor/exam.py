@@ -353,6 +353,7 @@ def setup_of(one: Examined, run: Run) -> Setup:
         has_device=bool(torch.cuda.is_initialized()),
         world_size=world_size(),
         prefetch_factor=int(getattr(loader, "prefetch_factor", None) or 0),
+        is_batched=bool(getattr(loader, "_auto_collation", True)),
     )
 
 

@@ -95,6 +95,7 @@ class Setup:
     world_size: int
     prefetch_factor: int  # batches that each worker is asked for beforehand; 0 without workers
     image_threads: int = 0  # that OpenCV takes in each worker; 0: it is not there
+    is_batched: bool = True  # by the loader
     pickled_nbytes: int = 0  # of the dataset, where workers do not inherit it
 
 

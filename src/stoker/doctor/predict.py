@@ -23,7 +23,7 @@ GRADIENT_BITS = {
 LEAST_COMM = 0.1  # of a step
 AWAY_LOSS = 0.8  # of the speed with free data, with batches that come from other machines
 CODED = 0.95  # of the bytes: what the codec leaves more of is not told
-LATER = "remembered: so it goes once every sample has been made"
+LATER = "remembered: the speed once every sample has been made"
 SPARE = 1.1  # so many more workers there than are enough
 
 
@@ -128,7 +128,9 @@ def _away(facts: Facts) -> Prediction | None:
     gbit = free.rate * costs.nbytes * 8 / 1e9
     needs = f"{gbit:.2g} Gbit/s"
     is_coded = 0 < costs.coded_frac < CODED
-    note = f"losslessly coded the {needs} are {gbit * costs.coded_frac:.2g}" if is_coded else ""
+    note = (
+        f"the lossless codec makes {gbit * costs.coded_frac:.2g} of the {needs}" if is_coded else ""
+    )
     return Prediction(
         f"{num} CPU{'s' * (num > 1)} of other machines", f"--cluster ADDRESS --workers {num}",
         AWAY_LOSS * free.rate, free.rate, needs, num, note,

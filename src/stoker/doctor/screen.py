@@ -29,7 +29,11 @@ def screen(
     steps = f"{counted(plain.num, 'step')} of {facts.setup.batch_size}"
     a_rank = " a rank" if facts.setup.world_size > 1 else ""
     step = f"a step of {_ms(plain.wall_s / max(1, plain.num))}"
-    why = f", and from {LIMIT_FRAC:.0%} on it is" if bound == "data" and share < 0.5 else ""
+    why = (
+        f" (from {LIMIT_FRAC:.0%} on it counts as the limit)"
+        if bound == "data" and share < 0.5
+        else ""
+    )
     lines = [
         f"{facts.setup.place} as plain PyTorch: {_rate(plain.rate)} samples/s{a_rank} in {steps}",
         f"the limit is {bound}: {share:.0%} of {step}{why}",
@@ -37,7 +41,7 @@ def screen(
     ]
     if free is not None and plain.rate:
         gain = free.rate / plain.rate
-        lines.append(f"if data cost nothing: {_rate(free.rate)} samples/s, {gain:.2f}x")
+        lines.append(f"if data cost nothing: {_rate(free.rate)} samples/s{a_rank}, {gain:.2f}x")
     parts = [
         "".join(f"{line}\n" for line in lines),
         _costs(facts.costs),
@@ -90,7 +94,9 @@ def _found(facts: Facts) -> str:
     works = next((trial for trial in facts.trials if not trial.why), None)
     instead = f"; {works.flags} has workers for it" if works and works.flags else ""
     lines = [
-        f"{'left to torch by' if trial.is_left else 'could not be tried:'} {trial.name}: {trial.why}{instead}"
+        f"left to torch by {trial.name}: {trial.why}{instead}"
+        if trial.is_left
+        else f"could not be tried: {trial.name}: {trial.why}"
         for trial in facts.trials
         if trial.why
     ]
@@ -107,12 +113,12 @@ def _found(facts: Facts) -> str:
 def _merged(ways: list[FastPlace]) -> list[FastPlace]:
     """Add up ways of one kind: of "JPEG file 4:2:0, some columns, mirrored -> tensor" what is before the comma, and after
     the arrow. One that is left alone stands alone."""
-    found: dict[str, FastPlace] = {}
+    found: dict[tuple[str, str], FastPlace] = {}
     for way in ways:
         source, arrow, made = way.place.partition(" -> ")
         name = way.place if way.why else f"{source.partition(',')[0]}{arrow}{made}"
-        one = found.get(name)
-        found[name] = (
+        one = found.get((name, way.why))
+        found[name, way.why] = (
             replace(way, place=name)
             if one is None
             else replace(

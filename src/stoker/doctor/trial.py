@@ -32,6 +32,7 @@ WARM_S = 2.0  # until faster functions have been compared, and memory was touche
 RATE_S = 4.0  # of batches that come as fast as they can
 MIN_REMEMBERED, MAX_REMEMBERED = 48, 2048  # samples of a small dataset, whose epochs go by quickly
 NUM_EPOCHS = 8
+START_S = 2.0  # an epoch before another, whose start is measured, may take
 NUM_CODED = 3  # times that a batch is encoded
 MAX_EPOCHS = 1000  # of a loader with few batches
 MAX_BUSY_S = 1.0  # of a step, in a trial
@@ -82,7 +83,8 @@ def kept(
 def _tried(loader: Any, setup: Setup, loop: Loop, name: str, flags: str, run: exam.Run) -> Trial:
     # Else a small dataset would be remembered before long: that is told apart.
     settings = _settings(flags)._replace(cache="off")
-    told = in_child(lambda: _data_rate(loader, setup, loop, settings, run), 4 * RATE_S + MORE_S)
+    limit_s = WARM_S + 4 * RATE_S + 2 * START_S + MORE_S
+    told = in_child(lambda: _data_rate(loader, setup, loop, settings, run), limit_s)
     if isinstance(told, str):
         return Trial(name, flags, why=told, is_left=False)
     return Trial(name, flags, **told | {"fast": [FastPlace(**way) for way in told.get("fast", ())]})
@@ -350,19 +352,17 @@ def _data_rate(
             loader.__dict__[name] = Endless(loader._index_sampler)
     busy_s = 0.0 if num_ahead else min(loop.busy_s, MAX_BUSY_S)
     enough = 2 * max(loader.num_workers, run.cores()) + 1
-    warm_s, took_s, num, num_batches = 0.0, 0.0, 0, 0
+    took_s, num, num_batches, is_warm = 0.0, 0, 0, False
     for _ in range(MAX_EPOCHS):
         last_s = now_s()
         for k, batch in enumerate(iter(loader)):
             before_s, last_s = last_s, now_s()
-            if k <= num_ahead:
-                pass  # not at the pace at which batches are made
-            elif warm_s < WARM_S:
-                warm_s += last_s - before_s
-            else:
+            if k > num_ahead:  # those before come faster than they are made
                 took_s += last_s - before_s
                 num += exam.count(loader, batch)
                 num_batches += 1
+            if not is_warm and took_s > WARM_S:
+                took_s, num, num_batches, is_warm = 0.0, 0, 0, True
             if took_s > (RATE_S if num_batches >= enough else 3 * RATE_S):
                 break
             if busy_s:
@@ -375,7 +375,8 @@ def _data_rate(
         return {"why": record.reasons[0]}
     if not num_batches:
         raise RuntimeError("its epochs are too short")
-    start_s = _start_s(loader, num_ahead + 1) if num_ahead else 0.0
+    num_before = max(1, min(num_ahead + 1, int(START_S * num_batches / took_s)))
+    start_s = _start_s(loader, num_before) if num_ahead else 0.0
     places = run.recorder().fast() or ()
     fast = [asdict(each) for each in places]
     return {"num_workers": record.chains, "rate": num / took_s, "fast": fast, "start_s": start_s}
@@ -421,8 +422,11 @@ def _remembered(
 
     run.begin(settings)
     _make_own(loader)
+    num_workers = max(1, loader.num_workers, 0 if settings.chains == "script" else run.cores())
+    # Batches enough for each worker to come to its pace.
+    size = max(1, min(setup.batch_size, num // (4 * num_workers)))
     small: Any = DataLoader(
-        Subset(loader.dataset, range(num)), max(1, min(setup.batch_size, num // 4)), shuffle=True,
+        Subset(loader.dataset, range(num)), size, shuffle=True,
         num_workers=loader.num_workers, collate_fn=loader.collate_fn, worker_init_fn=loader.worker_init_fn,
         multiprocessing_context=loader.multiprocessing_context if loader.num_workers else None,
         persistent_workers=loader.persistent_workers,
@@ -431,11 +435,13 @@ def _remembered(
     for _ in range(NUM_EPOCHS):
         began_s = now_s()
         arrived_s = [now_s() for _ in small]
-        starts_s.append(arrived_s[0] - began_s)
-        if len(arrived_s) > 1:
-            rates.append((num - small.batch_size) / (arrived_s[-1] - arrived_s[0]))
+        if len(arrived_s) > 2 * num_workers:  # their first batches come at once
+            starts_s.append(arrived_s[0] - began_s)
+            num_later = num - num_workers * size
+            rates.append(num_later / (arrived_s[-1] - arrived_s[num_workers - 1]))
         else:
-            rates.append(num / starts_s[-1])
+            starts_s.append(0.0)
+            rates.append(num / (arrived_s[-1] - began_s))
         found = run.remembered()
         places = [] if found is None else found.places
         if all(place.phase == "off" for place in places):

@@ -297,7 +297,7 @@ def next_batch(original: Next) -> Next:
         if meter is None:
             return _unmetered(original, self)
         asked_s = now_s()
-        if meter.mark is not None:
+        if meter.marks_next:
             meter.asked()
         try:
             batch = original(self) if meter.way is None else meter.way(original, self, meter)

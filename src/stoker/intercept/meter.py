@@ -41,7 +41,7 @@ Way = Callable[[Next, Any, "Meter"], Any]
 class Meter:
     """The meter of one iterator; several iterators of a loader share its record.
 
-    `next()` adds to num_new and wait_s, and calls `look` once look_at_s has come; the next one after a look calls `asked`.
+    `next()` adds to num_new and wait_s, and calls `look` once look_at_s has come; the one after a look calls `asked` first.
     """
 
     def __init__(self, recorder: "Recorder", record: "LoaderRecord", settings: "Settings") -> None:
@@ -52,7 +52,7 @@ class Meter:
         self.num_new = 0  # batches since the last look
         self.wait_s = 0.0  # that the loop waited since then
         self.look_at_s = 0.0
-        self.mark: Callable[[], None] | None = None  # that the next batch is asked for
+        self.marks_next = False  # on the GPU, that the next batch is asked for
         self.counts_rows = False  # every batch must be looked at for its samples
         self._recorder = recorder
         self._record = record
@@ -125,9 +125,8 @@ class Meter:
             self.trail.delivered(sha256)
         if self._only_waits and self.way is None:
             self.way = _see_wait  # 2 us at the next batch, beside what this look took
-        self.mark = self._recorder.mark
-        if self.mark is not None:
-            self.mark()
+        self._recorder.mark()
+        self.marks_next = True
         self._left_s = now_s()
         self._look_s = self._left_s - got_s  # next() was still waited for
         is_exact = self._record.offloaded and self._record.num_batches < NUM_EXACT
@@ -135,9 +134,8 @@ class Meter:
 
     def asked(self) -> None:
         """Mark on the GPU that a batch is asked for, once after a look."""
-        mark, self.mark = self.mark, None
-        if mark is not None:
-            mark()
+        self.marks_next = False
+        self._recorder.mark()
 
     @speak.guarded
     def failed(self, iterator: Any, asked_s: float, is_end: bool) -> None:

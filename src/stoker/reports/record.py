@@ -281,10 +281,10 @@ class Recorder:
                 self._add_seen, self._exposed, self._marks.is_behind, thread, self._look_at_crews
             )
 
-    @property
-    def mark(self) -> Callable[[], None] | None:
-        """What marks on the GPU that a batch is asked for, or handed out; None if nobody looks."""
-        return None if self._sampler is None else self._marks.mark
+    def mark(self) -> None:
+        """Mark on the GPU that a batch is asked for, or handed out, if anybody looks."""
+        if self._sampler is not None:
+            self._marks.mark()
 
     def _add_seen(self, kind: Kind, seconds: float) -> None:
         """Add what the training thread did; called by the sampler's thread, and nobody else writes these numbers."""

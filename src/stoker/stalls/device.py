@@ -30,25 +30,28 @@ class Marks:
 
     def mark(self) -> None:
         """Mark this moment on the current stream: 3 us; nothing where no GPU of NVIDIA's is in use."""
-        cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
-        if self._has_failed or cuda is None or not cuda.is_initialized():
+        torch: Any = sys.modules.get("torch")
+        if self._has_failed or torch is None:
             return
         try:
-            if not cuda.is_current_stream_capturing():
-                self._record(cuda)
+            if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
+                self._record(torch)
         except Exception as error:  # of a build without CUDA, of a driver that is none of NVIDIA's
             if speak.raised_by_handler(error):
                 raise
             self._has_failed = True
             self._last = 0
 
-    def _record(self, cuda: Any) -> None:
+    def _record(self, torch: Any) -> None:
         if self._driver is None:
             self._driver = ctypes.CDLL("libcuda.so.1")
-        device = cuda.current_device()
+        device = torch.cuda.current_device()
         event = self._events.get(device)
         if event is None:
-            event = self._events[device] = cuda.Event()
+            # A script may compute on another one than the current: an event would take memory on this one.
+            if not torch._C._cuda_hasPrimaryContext(device):
+                return
+            event = self._events[device] = torch.cuda.Event()
         event.record()
         self._last = event.cuda_event
 

@@ -88,7 +88,7 @@ _OWN_FILES = (
 _NEXTS = {"__next__", "__iter__"}
 # Calls of compiled code, by name. Of tensors' methods those whose names lists, texts and others have too say nothing.
 # These wait for the device; where there is none, only Python's numbers are made.
-WAITS = frozenset({"item", "tolist", "cpu", "numpy"})
+DEVICE_READS = frozenset({"item", "tolist", "cpu", "numpy"})
 COPIES = frozenset({"to", "cuda", "copy_", "pin_memory", "npu", "xpu", "_to_copy"})
 
 
@@ -158,7 +158,7 @@ class Kinds:
         if name in COPIES:
             # A copy waits for its turn: first comes what was computed before.
             return Kind.COPY if self._has_device() and not self._is_behind() else Kind.COMPUTE
-        if name in WAITS and not self._has_device():
+        if name in DEVICE_READS and not self._has_device():
             return Kind.OTHER
         return Kind.COMPUTE if name in self._methods else Kind.OTHER
 

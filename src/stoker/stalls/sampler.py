@@ -68,7 +68,13 @@ def sampler_of(
 
 
 def _has_device(torch: Any) -> bool:
-    return bool(torch.cuda.is_initialized() or torch.xpu.is_initialized())
+    """Whether an accelerator is in use: of CUDA, or the one that torch knows beside it (MPS, XPU, a vendor's own)."""
+    if torch.cuda.is_initialized():
+        return True
+    accelerator = torch.accelerator.current_accelerator()
+    module = None if accelerator is None else getattr(torch, accelerator.type, None)
+    is_initialized = getattr(module, "is_initialized", None)
+    return module is not None and (is_initialized is None or bool(is_initialized()))
 
 
 class Sampler:

@@ -38,6 +38,7 @@ SIGNS = {
     "workers start anew": replace(with_setup(persistent_workers=False), first_wait_s=3.0),
     "workers by spawn": with_setup(context="spawn"),
     "unpickles the dataset (3 GB)": with_setup(context="spawn", pickled_nbytes=3_000_000_000),
+    "batches of 1": with_setup(batch_size=1),
     "prefetch_factor=1": with_setup(prefetch_factor=1),
     "1 ms a step of 10": replace(FACTS, plain=short),
     "stoker probe": replace(with_setup(world_size=4), plain=steps(wait_s=0.0, communication_s=3.0, compute_s=7.0)),
@@ -55,6 +56,8 @@ def test_a_setting_that_hurts_is_named(sign, facts):
 
 def test_what_does_not_hurt_is_not_named():
     assert hurting(with_setup(has_device=True)) == []
+    assert hurting(with_setup(batch_size=1, is_batched=False)) == []  # by the dataset, then
+    assert hurting(replace(with_setup(batch_size=1), plain=steps(wait_s=0.1))) == []
     assert hurting(with_setup(num_workers=0, is_iterable=True, prefetch_factor=0)) == []
     assert hurting(with_setup(num_workers=0, context="spawn", is_iterable=True)) == []
     assert hurting(with_setup(persistent_workers=False)) == []

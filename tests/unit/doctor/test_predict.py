@@ -96,7 +96,10 @@ def test_an_epoch_that_is_over_soon_waits_for_its_workers():
 def test_the_codec_needs_a_thinner_link():
     costs = replace(FACTS.costs, coded_frac=0.25)
     away = found(replace(FACTS, costs=costs))["6 CPUs of other machines"]
-    assert (away.needs, away.note) == ("1.2 Gbit/s", "losslessly coded the 1.2 Gbit/s are 0.3")
+    assert (away.needs, away.note) == (
+        "1.2 Gbit/s",
+        "the lossless codec makes 0.3 of the 1.2 Gbit/s",
+    )
     costs = replace(FACTS.costs, coded_frac=0.99)
     assert found(replace(FACTS, costs=costs))["6 CPUs of other machines"].note == ""
 

@@ -31,7 +31,7 @@ what stoker does of itself:
   stoker run --chains auto               132..167  1.5x  6.7 s  0.0022 an epoch
   stoker run                                  117  1.2x  8.5 s  0.0028 an epoch
   6 CPUs of other machines               200..250  2.2x  4.5 s  0.0019 an epoch, 1.2 Gbit/s
-  remembered: so it goes once every sample has been made
+  remembered: the speed once every sample has been made
 begin with: stoker run --chains auto -- python train.py
 """
     )
@@ -53,11 +53,21 @@ def test_ways_of_one_kind_are_added_up():
         FastPlace("JPEG file 4:2:0, some columns -> tensor", 10, 4, 1),
         FastPlace("JPEG file 4:2:0, mirrored -> tensor", 20, 5, 2),
         FastPlace("JPEG file 4:2:0, down first -> tensor", 3, 3, 3, "it differed"),
+        FastPlace("JPEG file 4:4:4 -> tensor", 3, 3, 3, "it differed"),
+        FastPlace("JPEG file 4:4:4, mirrored -> tensor", 5, 2, 0),
     ]
     trials = [replace(FACTS.trials[0], fast=ways)]
     text = screen(replace(FACTS, trials=trials), "python train.py")
     assert "  JPEG file 4:2:0 -> tensor: 27 of 30 made faster, 9 compared\n" in text
     assert "  JPEG file 4:2:0, down first -> tensor: left alone, it differed\n" in text
+    assert "  JPEG file 4:4:4 -> tensor: left alone, it differed\n" in text
+    assert "  JPEG file 4:4:4 -> tensor: 5 of 5 made faster, 2 compared\n" in text
+
+
+def test_data_is_the_limit_from_a_fifth_on():
+    text = screen(replace(FACTS, plain=steps(wait_s=2.5)), "python train.py")
+    limit = "the limit is data: 25% of a step of 100 ms (from 20% on it counts as the limit)\n"
+    assert limit in text
 
 
 def test_it_begins_with_what_needs_nothing_and_loses_nothing():
@@ -88,12 +98,15 @@ def test_what_is_left_alone_has_its_reason():
     trials = [replace(trial, why="the dataset is iterable") for trial in FACTS.trials]
     kept = Kept("/work/data.py:12 D", "off", "", "calls time.time", 0.0, 0)
     text = screen(replace(FACTS, trials=trials, kept=kept), "python train.py")
-    assert "left to torch by stoker run: the dataset is iterable" in text
+    assert "left to torch by stoker run: the dataset is iterable\n" in text
     assert "data.py:12 D: not remembered: calls time.time" in text
     assert "nothing that stoker does makes this faster: data is the limit" in text
     failed = [replace(trials[0], why="KeyError: 3", is_left=False), FACTS.trials[1]]
     text = screen(replace(FACTS, trials=failed), "python train.py")
-    assert "could not be tried: stoker run: KeyError: 3" in text
+    assert "could not be tried: stoker run: KeyError: 3\n" in text
+    left = [replace(trials[0], why="its state moves"), FACTS.trials[1]]
+    text = screen(replace(FACTS, trials=left), "python train.py")
+    assert "its state moves; --chains auto has workers for it" in text
 
 
 def test_an_examination_that_ended_early_says_what_it_saw():

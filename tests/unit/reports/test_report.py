@@ -334,6 +334,8 @@ DATA = "data is the limit: 50% waiting; "
     ("found", "run", "said"),
     [
         (loaded(2.0), {}, "the model is the limit: 2% waiting"),
+        (loaded(60.0, hidden_s=58.5), {}, "the model is the limit: 2% waiting"),  # a GPU computed
+        (loaded(1.0, hidden_s=1.5), {}, "the model is the limit: 0% waiting"),
         (
             loaded(2.0),
             {"seen_wait_s": 2.0, "seen_wait_cpu_s": 1.0},

@@ -9,6 +9,8 @@ import torch
 from stoker.stalls import device
 from stoker.stalls.device import Marks
 
+IS_IN_USE = {0: True, 1: True, 2: False}  # by device
+
 
 class Event:
     cuda_event = 7
@@ -45,6 +47,7 @@ def cuda(monkeypatch):
         events=events,
     )
     monkeypatch.setattr(torch, "cuda", made)
+    monkeypatch.setattr(torch._C, "_cuda_hasPrimaryContext", IS_IN_USE.__getitem__, raising=False)
     return made
 
 
@@ -90,6 +93,13 @@ def test_there_is_an_event_a_device_and_none_in_a_graph(cuda):
     cuda.is_current_stream_capturing = lambda: True
     marks.mark()
     assert [event.num_recorded for event in cuda.events] == [2, 1]
+
+
+def test_a_device_that_the_script_does_not_use_gets_no_event(cuda):
+    cuda.current_device = lambda: 2
+    marks = Marks()
+    marks.mark()
+    assert not cuda.events and not marks.is_behind()
 
 
 def test_an_error_of_the_scripts_signal_handler_passes_through(cuda):

@@ -8,11 +8,13 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from stoker.stalls.kinds import Kind
-from stoker.stalls.sampler import Sampler, sampler_of
+from stoker.stalls.sampler import Sampler, _has_device, sampler_of
 
 
 class Adds:
@@ -44,6 +46,27 @@ def sampler(adds):
 
 def threads():
     return {int(task.name) for task in Path("/proc/self/task").iterdir()}
+
+
+ACCELERATORS = {
+    "none": (None, None, False),
+    "one that says that it is in use": ("npu", lambda: True, True),
+    "one that is not": ("npu", lambda: False, False),
+    "one that does not say": ("mps", None, True),
+}
+
+
+@pytest.mark.parametrize(("name", "is_initialized", "has"), ACCELERATORS.values(), ids=ACCELERATORS)
+def test_an_accelerator_of_any_kind_is_a_device(name, is_initialized, has):
+    module = SimpleNamespace(**{"is_initialized": is_initialized} if is_initialized else {})
+    found = SimpleNamespace(type=name) if name else None
+    fake = SimpleNamespace(
+        cuda=SimpleNamespace(is_initialized=lambda: False),
+        accelerator=SimpleNamespace(current_accelerator=lambda: found),
+        **{name: module} if name else {},
+    )
+    assert _has_device(fake) is has
+    assert _has_device(torch) is torch.cuda.is_initialized()
 
 
 def test_a_thread_is_looked_at_until_it_is_over(adds):
