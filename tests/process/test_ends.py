@@ -87,7 +87,9 @@ def test_every_end_leaves_nothing_and_is_reported(tmp_path, end):
     assert 1 <= len(ours) <= 12, result.stderr  # the summary
     if end == "Ctrl-C":
         script = [line for line in result.stderr.splitlines() if line not in ours]
-        assert result.stderr.count("Traceback") == 1, result.stderr
+        # A worker that is just in a weakref's callback, of ours, torch's or the dataset's, cannot raise: Python tells of it.
+        ignored = result.stderr.count("Exception ignored in")
+        assert result.stderr.count("Traceback") - ignored == 1, result.stderr
         assert script[-1] == "KeyboardInterrupt"
 
 
