@@ -24,7 +24,8 @@ from stoker.stalls.kinds import Frame, Kind, Kinds, methods_of
 
 # Between two looks: the mean. A look takes 30 us, 0.15 % of it. Of a random length, for steps may be as long.
 PERIOD_S = 0.02
-MAX_FRAC = 0.005  # of the interpreter's time, that looks may take
+MAX_FRAC = 0.005  # of the interpreter's time, that looks may take in the long run
+BURST_S = 0.05  # and at once: the first look at each place takes milliseconds, for it reads the code there
 ALSO_EVERY = 10  # looks
 END_S = 0.1  # until it has ended; it waits for the interpreter's lock at most
 
@@ -150,6 +151,7 @@ class Sampler:
 
     def _look_until(self, stop: _thread.LockType) -> None:
         chance, looked_s, num, period_s = random.Random(0), now_s(), 0, PERIOD_S
+        budget_s = BURST_S
         while not stop.acquire(timeout=period_s * chance.uniform(0.5, 1.5)):
             began_cpu_s = thread_cpu_s()
             frame: Frame | None = sys._current_frames().get(self.thread)
@@ -161,7 +163,9 @@ class Sampler:
                 self._add(kind, share * (looked_s - before_s))
             # A look goes through the stack. Where that is very deep, or an audit hook of the script's hears of each frame
             # (sys.addaudithook), looks are as rare as they are dear.
-            period_s = max(PERIOD_S, (thread_cpu_s() - began_cpu_s) / MAX_FRAC)
+            gained_s = MAX_FRAC * (looked_s - before_s)
+            budget_s = min(BURST_S, budget_s + gained_s) - (thread_cpu_s() - began_cpu_s)
+            period_s = PERIOD_S + max(0.0, -budget_s / MAX_FRAC)
             num += 1
             if num % ALSO_EVERY == 0:
                 self._also()

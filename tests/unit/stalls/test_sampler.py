@@ -212,14 +212,19 @@ def test_looks_that_are_dear_are_rare():
     """As where the stack is deep, or an audit hook hears of each frame."""
 
     class Dear(Looked):
+        num_dear = 1000
+
         def of(self, frame):
-            end_s = time.thread_time() + 0.01
+            end_s = time.thread_time() + (0.01 if self.num < self.num_dear else 0)
             while time.thread_time() < end_s:
                 continue
             return super().of(frame)
 
+    class DearAtFirst(Dear):
+        num_dear = 3  # it reads the code of three places
+
     nums = []
-    for kind in (Looked, Dear):
+    for kind in (Looked, DearAtFirst, Dear):
         looked = kind()
         sampler = Sampler(looked, lambda what, seconds: None)
         sampler.thread = _thread.get_ident()
@@ -227,9 +232,9 @@ def test_looks_that_are_dear_are_rare():
         time.sleep(1)
         sampler.stop()
         nums.append(looked.num)
-    often, rarely = nums
-    assert often > 20
-    assert 1 <= rarely <= 3  # a look of 10 ms each two seconds
+    often, as_often, rarely = nums
+    assert often > 20 and as_often > 20
+    assert 3 <= rarely <= 7  # of 10 ms, so many at once, then one each two seconds
 
 
 class Looked:

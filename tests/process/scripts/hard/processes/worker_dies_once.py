@@ -1,4 +1,5 @@
 """A worker kills itself once; the script catches what may come of it and takes the epoch again."""
+# stderr by chance: multiprocessing may just have been sending the dead worker a descriptor
 
 import os
 import signal
