@@ -266,7 +266,7 @@ class Meter:
         _wipe_at_exit()
         record = self._record
         total_s = record.wait_s + record.busy_s
-        share = record.wait_s / total_s if total_s else 0.0
+        share = record.waited_s / total_s if total_s else 0.0
         speak.show(f"stoker: {record.place}: {record.num_batches:,} batches, waited {share:.0%}")
 
 

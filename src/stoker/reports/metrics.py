@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from stoker.stalls.split import Seen
+from stoker.stalls.split import Seen, lost_s
 
 ONLY_OWN = "only its own workers make its batches"  # begins a note on why
 KEEPS_NUMBER = "keeps the script's num_workers"  # ends one, of what --chains is not for
@@ -101,6 +101,11 @@ class LoaderRecord(_Record):
     num_away: int = _count()  # batches that other machines made
     notes: list[str] = field(default_factory=list)
     digests: list[str | None] = field(default_factory=list)
+
+    @property
+    def waited_s(self) -> float:
+        """How long the loop waited for batches, but for what a GPU computed meanwhile."""
+        return lost_s(self.wait_s, self.hidden_s)
 
     @property
     def seen(self) -> Seen:

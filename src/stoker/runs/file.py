@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from stoker.runs.buckets import Buckets, Look, Row, Slow, Span, Why
 from stoker.runs.folder import is_written, prune
-from stoker.stalls.split import Seen, Split, split_of, summed
+from stoker.stalls.split import Seen, Split, lost_s, split_of, summed
 
 VERSION = 1
 MAX_SAME_NAME = 100  # runs of one process that begin in one second
@@ -76,7 +76,8 @@ def _new_file(folder: Path, name: str) -> tuple[Path, int]:
 
 
 class Totals(NamedTuple):
-    """Says what a run came to. rate: samples a second once the first batch of each loader was there."""
+    """Says what a run came to. wait_s: but for what a GPU computed meanwhile; rate: samples a second once the first batch of
+    each loader was there."""
 
     wall_s: float
     wait_s: float
@@ -122,7 +123,7 @@ class Run(NamedTuple):
         end_s = self.spans[-1].at_s + self.spans[-1].long_s if self.spans else 0.0
         return Totals(
             self.report["wall_s"] if self.report else end_s,
-            wait_s,
+            sum(lost_s(row.wait_s, row.seen.hidden_s) for row in rows),
             sum(row.num_batches for row in rows),
             num_samples,
             num_samples / steady_s if steady_s > 0 else 0.0,

@@ -106,7 +106,7 @@ class Kinds:
         methods: frozenset[str],
         has_device: Callable[[], bool],
         exposed: Callable[[], float],
-        is_behind: Callable[[], bool] = bool,
+        is_behind: Callable[[], bool],
     ) -> None:
         self._torch_folder = f"{torch_folder}/"
         self._methods, self._has_device, self._exposed = methods, has_device, exposed

@@ -58,11 +58,16 @@ WORDS = {
 }
 
 
+def lost_s(wait_s: float, hidden_s: float) -> float:
+    """Return how long the loop waited in vain: not while the GPU still computed."""
+    return max(0.0, wait_s - hidden_s)
+
+
 def split_of(wait_s: float, busy_s: float, seen: Seen) -> Split:
     """Return the split of steps that waited so long, and did something else so long."""
-    hidden_s = min(seen.hidden_s, wait_s)
-    own_s = min(seen.own_s, wait_s - hidden_s)
-    data_s = wait_s - hidden_s - own_s
+    vain_s = lost_s(wait_s, seen.hidden_s)
+    hidden_s, own_s = wait_s - vain_s, min(seen.own_s, vain_s)
+    data_s = vain_s - own_s
     all_seen_s = seen.copy_s + seen.compute_s + seen.communication_s + seen.other_s
     if not all_seen_s:
         return Split(data_s, own_s, 0.0, 0.0, hidden_s, 0.0, busy_s)

@@ -219,3 +219,12 @@ def test_what_a_run_came_to(tmp_path):
     ended = read(closed(writer)).totals()
     assert ended.wall_s == REPORT["wall_s"]
     assert ended.rate == pytest.approx(48 / (0.75 + 0.2 - 0.25))
+
+
+def test_a_run_did_not_wait_while_a_gpu_computed(tmp_path):
+    run = read(closed(written(tmp_path)))
+    rows = [[row._replace(seen=Seen(hidden_s=0.1)) for row in span.rows] for span in run.spans]
+    hidden = run._replace(spans=[s._replace(rows=r) for s, r in zip(run.spans, rows, strict=True)])
+    before, after = run.totals(), hidden.totals()
+    assert after.wait_s == pytest.approx(before.wait_s - 0.1 * sum(map(len, rows)))
+    assert after.rate == before.rate

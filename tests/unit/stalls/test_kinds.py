@@ -183,7 +183,7 @@ class Probe(torch.autograd.Function):
 
 
 SEEN = []
-REAL = Kinds(torch.__path__[0], METHODS, lambda: False, lambda: 0.0)
+REAL = Kinds(torch.__path__[0], METHODS, lambda: False, lambda: 0.0, lambda: False)
 
 
 class Net(torch.nn.Module):
@@ -230,7 +230,7 @@ def deep(levels):
         times.append(time.perf_counter() - began)
     return min(times)
 
-kinds = Kinds("/torch", frozenset(), bool, float)
+kinds = Kinds("/torch", frozenset(), bool, float, bool)
 print(deep(100))
 """
     done = subprocess.run(

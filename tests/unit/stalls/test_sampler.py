@@ -125,7 +125,7 @@ def test_python_warns_of_no_thread_at_a_fork(tmp_path):
         "import _thread, os\n"
         "from stoker.stalls.kinds import Kinds\n"
         "from stoker.stalls.sampler import Sampler\n"
-        "s = Sampler(Kinds('/t', frozenset(), bool, float), lambda *_: None)\n"
+        "s = Sampler(Kinds('/t', frozenset(), bool, float, bool), lambda *_: None)\n"
         "s.thread = _thread.get_ident()\n"
         "s.start()\n"
         "for _ in range(50):\n"

@@ -114,7 +114,7 @@ def _examined(command: list[str], shown: str, folder: Path, wanted: _Wanted) -> 
         print(f"the command ends with exit code {exit_code} before three batches")
         print(one.stderr_end("plain"), end="")
         return COMMAND_FAILED
-    if not any(folder.glob(f"{PID}*")):
+    if not _has_begun(folder):
         why = "no loader of a Python that has stoker in it was iterated"
     elif exit_code == 0:
         why = "the script ended before one of its loaders had given enough batches"
@@ -124,8 +124,13 @@ def _examined(command: list[str], shown: str, folder: Path, wanted: _Wanted) -> 
     return NOTHING_SEEN
 
 
+def _has_begun(folder: Path) -> bool:
+    """Whether a process of the script has iterated a loader."""
+    return any(folder.glob(f"{PID}*"))
+
+
 def _say_if_none_yet(folder: Path) -> None:
-    if not any(folder.glob(f"{PID}*")):
+    if not _has_begun(folder):
         say(
             f"no loader has been iterated in {QUIET_S:.0f} s; only a DataLoader's batches are examined; Ctrl-C ends this"
         )

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from stoker.reports.metrics import DECODED, ONLY_OWN
-from stoker.reports.summary.verdict import lost_s, verdict
+from stoker.reports.summary.verdict import verdict, waited_s
 from stoker.tables import counted
 
 MAX_LINES = 5
@@ -33,7 +33,7 @@ def summary(report: dict[str, Any]) -> str:
 def _head(report: dict[str, Any]) -> str:
     loaders, wall_s = report["loaders"], report["wall_s"]
     num_batches = sum(loader["num_batches"] for loader in loaders)
-    wait_s = sum(map(lost_s, loaders))
+    wait_s = sum(map(waited_s, loaders))
     of_rank = "" if report["rank"] is None else f"rank {report['rank']}: "
     text = f"{of_rank}{counted(num_batches, 'batch', 'batches')} in {wall_s:.1f} s"
     text += f"; training waited {wait_s:.1f} s for data ({wait_s / wall_s if wall_s else 0:.0%})"
@@ -46,7 +46,7 @@ def _loader_lines(loaders: list[dict[str, Any]], at_most: int) -> list[str]:
     """Return a line for each loader; of too many, for those that were waited for most."""
     if len(loaders) <= at_most:
         return [_loader_line(loader) for loader in loaders]
-    numbers = sorted(range(len(loaders)), key=lambda i: -lost_s(loaders[i]))
+    numbers = sorted(range(len(loaders)), key=lambda i: -waited_s(loaders[i]))
     kept, rest = numbers[: at_most - 1], numbers[at_most - 1 :]
     num_batches = counted(sum(loaders[i]["num_batches"] for i in rest), "batch", "batches")
     return [

@@ -8,6 +8,7 @@ Pure: a report (docs/report.md) in, text out.
 from typing import Any
 
 from stoker.reports.metrics import KEEPS_NUMBER, ONLY_OWN
+from stoker.stalls.split import lost_s
 
 # Below this share of the run there is nothing to gain from faster loading.
 IDLE_FRAC = 0.03
@@ -31,11 +32,11 @@ def verdict(report: dict[str, Any]) -> str:
     if report["ranks_without_stoker"]:
         ranks = ", ".join(map(str, report["ranks_without_stoker"]))
         return f"ranks without stoker: {ranks}; start their launcher with `stoker run` too"
-    wait_s = sum(map(lost_s, loaders))
+    wait_s = sum(map(waited_s, loaders))
     if not wall_s or not any(loader["num_batches"] for loader in loaders):
         return ""
     frac = min(1.0, wait_s / wall_s)
-    slowest = max(loaders, key=lost_s)
+    slowest = max(loaders, key=waited_s)
     if frac < IDLE_FRAC:
         spins = slowest["offloaded"] and _spins(report["trainer"])
         return f"the model is the limit: {frac:.0%} waiting{f'; {SPINNING}' if spins else ''}"
@@ -48,10 +49,9 @@ def verdict(report: dict[str, Any]) -> str:
     return f"{head}; {advice}"
 
 
-def lost_s(loader: dict[str, Any]) -> float:
-    """Return how long training waited for a loader in vain: not while the GPU still computed."""
-    wait_s, hidden_s = float(loader["wait_s"]), float(loader["seen"].get("hidden_s", 0.0))
-    return max(0.0, wait_s - hidden_s)
+def waited_s(loader: dict[str, Any]) -> float:
+    """Return how long training waited for a loader, but for what the GPU computed meanwhile."""
+    return lost_s(loader["wait_s"], loader["seen"].get("hidden_s", 0.0))
 
 
 def _next(report: dict[str, Any], loader: dict[str, Any]) -> str:
@@ -59,7 +59,7 @@ def _next(report: dict[str, Any], loader: dict[str, Any]) -> str:
     if loader["offloaded"] and _spins(report["trainer"]):
         return SPINNING  # before all else: while cores are taken, what else is slow cannot be told
     has_workers = loader["offloaded"] or WITHOUT_WORKERS not in "".join(loader["reasons"])
-    if 2 * loader["first_wait_s"] > lost_s(loader) and has_workers:
+    if 2 * loader["first_wait_s"] > waited_s(loader) and has_workers:
         return _for_starts(loader)
     if 2 * loader["num_copied"] > loader["num_batches"]:
         return "the script holds more batches than --memory allows: raise it, or keep fewer"
