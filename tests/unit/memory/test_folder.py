@@ -4,9 +4,10 @@ import os
 
 import pytest
 
+from stoker.kept_files import NAME
 from stoker.memory.phases import EMPTY
 from stoker.memory.store.disk import folder as folder_module
-from stoker.memory.store.disk.folder import NAME, Folder
+from stoker.memory.store.disk.folder import Folder
 
 COUNTS = EMPTY._replace(num_learnt=16, num_timed=8, timed_us=999)
 

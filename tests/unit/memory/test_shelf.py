@@ -9,10 +9,11 @@ from multiprocessing import resource_tracker
 
 import pytest
 
+from stoker.kept_files import SLOT_NBYTES, Entry, slot_of
 from stoker.memory.desk import is_dropped
 from stoker.memory.phases import EMPTY, packed
 from stoker.memory.store import Key, Seat, ShelfAccess, Stores, encode, make_shelf
-from stoker.memory.store.index import SLOT_NBYTES, Entry, Index, slot_of
+from stoker.memory.store.index import Index
 from stoker.memory.store.rows import MAX_PLACES
 from stoker.wire.arena import Arena
 from tests.equality.remembering import values_open, with_small_index

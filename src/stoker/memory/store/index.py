@@ -6,34 +6,17 @@ slot: two workers that write to one slot at once leave a slot that nobody believ
 Promise: what `find` returns was added under exactly this key.
 """
 
-import hashlib
 import struct
-from typing import NamedTuple
 
 import torch
 
-KEY_NBYTES = 16
-SLOT_NBYTES = 48
-_BODY = struct.Struct(
-    "<16sQIIII"
-)  # key, offset, nbytes, microseconds, maker's pid, value's checksum
-_CHECK_AT = _BODY.size  # 40: eight bytes of checksum
+from stoker.kept_files import BODY, CHECK_AT, KEY_NBYTES, SLOT_NBYTES, Entry, read_slot, slot_of
+from stoker.kept_files import slot_checksum as _checksum
+
 _PROBES = 16  # slots that a key may lie in
 _PID, _PID_AT = struct.Struct("<I"), 32  # of the body
 _EMPTY, _NO_KEY = bytes(SLOT_NBYTES), bytes(KEY_NBYTES)
 _GONE = b"\xff" * SLOT_NBYTES
-assert _CHECK_AT + 8 == SLOT_NBYTES
-
-
-class Entry(NamedTuple):
-    """Where a value lies. made_us: the microseconds that it took to make; pid: of who made it;
-    check: the value's checksum."""
-
-    offset: int
-    nbytes: int
-    made_us: int
-    pid: int
-    check: int
 
 
 class Index:
@@ -48,8 +31,8 @@ class Index:
         memory = self._memory
         for at in self._slots_of(key):
             slot = bytes(memory[at : at + SLOT_NBYTES])
-            if slot.startswith(key) and slot.endswith(_checksum(slot[:_CHECK_AT])):
-                return Entry(*_BODY.unpack_from(slot)[1:])
+            if slot.startswith(key) and slot.endswith(_checksum(slot[:CHECK_AT])):
+                return Entry(*BODY.unpack_from(slot)[1:])
             if slot == _EMPTY:
                 return None
         return None
@@ -59,7 +42,7 @@ class Index:
         made = slot_of(key, entry)
         for at in self._slots_of(key):
             slot = bytes(self._memory[at : at + SLOT_NBYTES])
-            is_torn = slot[_CHECK_AT:] != _checksum(slot[:_CHECK_AT])
+            is_torn = slot[CHECK_AT:] != _checksum(slot[:CHECK_AT])
             if slot[:KEY_NBYTES] == key or is_torn:
                 self._memory[at : at + SLOT_NBYTES] = made
                 return True
@@ -72,8 +55,8 @@ class Index:
         maker = _PID.pack(pid)
         # Written out: a run may find a million.
         for at in range(0, len(slots) - SLOT_NBYTES + 1, SLOT_NBYTES):
-            body = slots[at : at + _CHECK_AT]
-            if _checksum(body) != slots[at + _CHECK_AT : at + SLOT_NBYTES]:
+            body = slots[at : at + CHECK_AT]
+            if _checksum(body) != slots[at + CHECK_AT : at + SLOT_NBYTES]:
                 continue
             body = body[:_PID_AT] + maker + body[_PID_AT + _PID.size :]
             key = body[:KEY_NBYTES]
@@ -107,20 +90,3 @@ class Index:
     def _slots_of(self, key: bytes) -> range:
         first = int.from_bytes(key[:8], "little") & self._mask & ~(_PROBES - 1)
         return range(first * SLOT_NBYTES, (first + _PROBES) * SLOT_NBYTES, SLOT_NBYTES)
-
-
-def slot_of(key: bytes, entry: Entry) -> bytes:
-    body = _BODY.pack(key, *entry)
-    return body + _checksum(body)
-
-
-def read_slot(slot: bytes) -> tuple[bytes, Entry] | None:
-    """Return what a slot holds; None if it is damaged."""
-    if slot[_CHECK_AT:] != _checksum(slot[:_CHECK_AT]):
-        return None
-    key, *rest = _BODY.unpack_from(slot)
-    return key, Entry(*rest)
-
-
-def _checksum(body: bytes) -> bytes:
-    return hashlib.blake2b(body, digest_size=8).digest()

@@ -18,10 +18,11 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from stoker.kept_files import KEY_NBYTES, SLOT_NBYTES, Entry
 from stoker.memory.phases import Counts, added, most_wanted, must_go
 from stoker.memory.store.checksum import checksum
 from stoker.memory.store.disk import NUM_SEATS, Disk, DiskWish
-from stoker.memory.store.index import KEY_NBYTES, SLOT_NBYTES, Entry, Index
+from stoker.memory.store.index import Index
 from stoker.memory.store.rows import MAX_PLACES, ROW_NBYTES, Row
 from stoker.wire.arena import Arena
 

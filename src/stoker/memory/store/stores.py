@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from stoker.clock import now_s
+from stoker.kept_files import Entry
 from stoker.memory.phases import MIN_GAIN, Counts
 from stoker.memory.store.disk import Disk
-from stoker.memory.store.index import Entry
 from stoker.memory.store.shelf import ShelfAccess
 
 _PIECE_NBYTES = 1 << 18

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stoker import descriptors
+from stoker.kept_files import SLOT_NBYTES, Entry, slot_of, write_at
 from stoker.memory.phases import Counts
 from stoker.memory.store.checksum import checksum
 from stoker.memory.store.disk.folder import Folder
-from stoker.memory.store.index import SLOT_NBYTES, Entry, Index, slot_of
+from stoker.memory.store.index import Index
 from stoker.wire.arena import Arena
 
 NUM_SEATS = 64  # of workers that write at once; one without a seat only reads
@@ -216,9 +217,9 @@ class Disk:
         start, number = self._tails[seat], self._num_slots[seat]
         entry = Entry(start, at, min(made_us, (1 << 32) - 1), seat, _checksum(joined))
         try:
-            _write(values_fd, joined, start)
+            write_at(values_fd, joined, start)
             self._tails[seat] = -(-(start + at) // _ALIGN_NBYTES) * _ALIGN_NBYTES
-            _write(index_fd, memoryview(slot_of(key, entry)), number * SLOT_NBYTES)
+            write_at(index_fd, memoryview(slot_of(key, entry)), number * SLOT_NBYTES)
         except OSError as error:
             self.say_why(f"{error.strerror or error}: {self._folder.path}")
             return False
@@ -246,13 +247,6 @@ def _disk_of(
     disk._told = {seat: tuple(map(descriptors.of, fds)) for seat, fds in disk._files.items()}
     disk._begin(arena)
     return disk
-
-
-def _write(fd: int, memory: memoryview, at: int) -> None:
-    """Raises OSError, also if there is no room for all of it."""
-    while memory.nbytes:
-        num = os.pwrite(fd, memory, at)
-        memory, at = memory[num:], at + num
 
 
 def _memory_of(nbytes: int) -> memoryview:
