@@ -35,6 +35,7 @@ MINUTES = {  # of two processes, what the full tier has more than the default on
     "tests/process/test_probe.py": 2,
     "tests/process/test_runs.py": 1,
     "tests/process/test_split.py": 3,
+    "tests/process/test_storage.py": 4,
     "tests/process/test_sanitized.py": 1,
     "tests/process/test_verify.py": 3,
 }
@@ -58,6 +59,7 @@ ROOMS = {
     "runs": ["process/test_runs"],
     "live": ["process/test_page"],
     "stalls": ["process/test_split"],
+    "storage": ["process/test_storage"],
     "doctor": ["process/test_doctor"],
     "api": ["process/test_arming"],
     "intercept": ["process/test_arming", "equality/test_scripts"],

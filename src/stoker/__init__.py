@@ -10,7 +10,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from stoker.api.snapshot import Report
-    from stoker.errors import BrokenGuarantee, ClusterUnavailable, ConfigError, StokerError
+    from stoker.errors import (
+        BrokenGuarantee,
+        ClusterUnavailable,
+        ConfigError,
+        StokerError,
+        StorageUnavailable,
+    )
 
 __version__ = "0.1.0"
 
@@ -19,6 +25,7 @@ __all__ = [
     "ClusterUnavailable",
     "ConfigError",
     "StokerError",
+    "StorageUnavailable",
     "__version__",
     "install",
     "report",

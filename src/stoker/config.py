@@ -14,9 +14,13 @@ from stoker.errors import ConfigError
 
 USER_FILE = "stoker/config.toml"  # in $XDG_CONFIG_HOME, which is ~/.config unless it is set
 ORIGINS = "STOKER_ORIGINS"  # where each setting of a run comes from, a line each; for its log
+STORAGE = (
+    "STOKER_STORAGE"  # the socket of the storage process, where a run has mounts, and their folders
+)
 ARMED = "STOKER_RUN"  # set by `stoker run`; the .pth line looks for it
 LEAST_MEMORY_NBYTES = 1 << 20  # an extent that circulates
 LOOPBACK = "127.0.0.1"
+FILES_FRAC = 0.5  # of --cache-memory, for files of mounts; the rest is for remembered samples
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -110,6 +114,47 @@ def _cache_disk(text: str) -> Disk:
     return Disk(os.path.abspath(os.path.expanduser(path)), nbytes)
 
 
+class Mount(NamedTuple):
+    """A folder at which a URL's files appear, from `--mount PATH=URL`."""
+
+    path: str
+    url: str
+
+    def __str__(self) -> str:
+        return f"{self.path}={self.url}"
+
+
+class Mounts(tuple[Mount, ...]):
+    """Mounts, none inside another; as text one a line."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self))
+
+
+def _mounts(text: str) -> Mounts:
+    mounts: list[Mount] = []
+    for line in filter(None, text.split("\n")):
+        path, _, url = line.partition("=")
+        if not path or "://" not in url:
+            raise ConfigError(
+                f"mount: got {line!r}; give PATH=URL, as /data=s3://bucket/folder; a folder of this "
+                "machine is file:///folder"
+            )
+        mount = Mount(os.path.abspath(os.path.expanduser(path)), url)
+        for other in mounts:
+            if f"{mount.path}/".startswith(f"{other.path}/") or f"{other.path}/".startswith(
+                f"{mount.path}/"
+            ):
+                raise ConfigError(
+                    f"mount: got {text!r}; {mount.path} and {other.path} lie inside each other: "
+                    "give folders that do not"
+                )
+        mounts.append(mount)
+    return Mounts(mounts)
+
+
 def _progress(text: str) -> str:
     if text in ("auto", "on", "off"):
         return text
@@ -182,7 +227,8 @@ def _path(text: str) -> str:
 class Setting(NamedTuple):
     """The declaration of one setting. metavar: what the value looks like; empty for a switch, in
     brackets where it can be left out;
-    short: its one letter; group: the heading in the help."""
+    short: its one letter; group: the heading in the help; is_repeated: it may be given several times, and
+    its text has a line for each."""
 
     parse: Callable[[str], Any]
     metavar: str
@@ -190,6 +236,7 @@ class Setting(NamedTuple):
     name: str = ""
     short: str = ""
     group: str = ""
+    is_repeated: bool = False
 
     @property
     def flag(self) -> str:
@@ -298,6 +345,24 @@ class Settings(NamedTuple):
             group=BATCHES,
         ),
     ] = None
+    mount: Annotated[
+        Mounts | None,
+        Setting(
+            _mounts, "PATH=URL",
+            "show the files of a URL at a folder, read-only, to the script and its workers, as "
+            "/data=s3://bucket/folder; any URL that fsspec knows; several times for several folders",
+            group=BATCHES, is_repeated=True,
+        ),
+    ] = None
+    mount_credentials: Annotated[
+        bool,
+        Setting(
+            _flag, "",
+            "send what opens the URLs of --mount here to the workers of a cluster; else each machine "
+            "uses its own",
+            group=BATCHES,
+        ),
+    ] = False
     off: Annotated[
         bool,
         Setting(

@@ -3,6 +3,7 @@
     StokerError
     +-- ConfigError         you: a flag, variable or table entry that is invalid
     +-- ClusterUnavailable  the world: nothing answers where --cluster says
+    +-- StorageUnavailable  the world: what --mount names does not answer
     +-- BrokenGuarantee     us: please report it
 
 A dead worker and a failing sample are torch's own RuntimeError and the dataset's own error.
@@ -26,6 +27,12 @@ class ClusterUnavailable(StokerError):
     """No cluster answers at the address that was given."""
 
     slug = "cluster-unavailable"
+
+
+class StorageUnavailable(StokerError):
+    """The origin of a mount does not answer, or cannot be listed."""
+
+    slug = "storage-unavailable"
 
 
 class BrokenGuarantee(StokerError):

@@ -37,6 +37,10 @@ def uninstall() -> None:
 def _as_text(name: str, value: Any) -> str:
     if name not in Settings._fields:
         raise ConfigError(f"install: no setting {name!r}{meant(name, Settings._fields)}")
+    if name == "mount":  # a process that runs cannot be given another mount namespace
+        raise ConfigError(
+            "install: mount is for stoker run: stoker run --mount PATH=URL -- COMMAND"
+        )
     return "1" if value is True else str(value)
 
 

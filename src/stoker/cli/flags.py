@@ -42,7 +42,8 @@ def parse(
                 value = rest.pop(0)
             if setting.metavar and not value:
                 raise ConfigError(f"{word} needs a value: {setting.metavar}; it is empty")
-            flags[setting.name] = value or "1"
+            before = f"{flags[setting.name]}\n" if setting.name in flags else ""
+            flags[setting.name] = (before if setting.is_repeated else "") + (value or "1")
     return flags, rest
 
 

@@ -17,10 +17,11 @@ from stoker.cli.checks import (
     check_page,
     check_tensorboard,
     make_room,
+    start_storage,
 )
 from stoker.cli.flags import listed, split
 from stoker.cli.settings import find
-from stoker.errors import ClusterUnavailable, ConfigError
+from stoker.errors import ClusterUnavailable, ConfigError, StorageUnavailable
 
 WRONG_USE = 2
 NO_CLUSTER = 69
@@ -48,10 +49,11 @@ def main(words: list[str]) -> int:
             check_page(settings.page_token)
         if settings.tensorboard is not None:
             check_tensorboard(origins["tensorboard"])
+        storage = start_storage(settings, origins["mount"]) if settings.mount else ""
     except ConfigError as error:
         speak.say(str(error))
         return WRONG_USE
-    except ClusterUnavailable as error:
+    except (ClusterUnavailable, StorageUnavailable) as error:
         speak.say(str(error))
         return NO_CLUSTER
     if settings.verbose:
@@ -59,6 +61,8 @@ def main(words: list[str]) -> int:
         speak.say(f"stoker {__version__} starts {' '.join(command)}; settings: {given}")
     environ = {k: v for k, v in os.environ.items() if not k.startswith("STOKER_")}
     environ |= {config.ARMED: "1", **settings.to_env()}
+    if storage:
+        environ[config.STORAGE] = storage
     if origins:
         environ[config.ORIGINS] = "\n".join(f"{name}={where}" for name, where in origins.items())
     if settings.cluster is not None and not settings.off:

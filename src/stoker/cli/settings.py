@@ -20,6 +20,7 @@ OTHERS = (
     "STOKER_PROBE",
     "STOKER_DOCTOR",
     "STOKER_ENV",
+    config.STORAGE,
     config.ORIGINS,
 )
 
@@ -82,6 +83,10 @@ def from_user_file(environ: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     return (file, _texts(file, _parsed(file, text))) if text else ("", {})
 
 
+def _text(value: object) -> str:
+    return "\n".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def _owner(path: str) -> int:
     try:
         return os.stat(path).st_uid
@@ -112,5 +117,5 @@ def _texts(where: str, table: Mapping[str, object]) -> dict[str, str]:
         name = key.replace("-", "_")
         if name not in Settings._fields:
             raise ConfigError(f"{where} has no setting {key!r}{meant(name, Settings._fields)}")
-        found[name] = "1" if value is True else str(value)
+        found[name] = "1" if value is True else _text(value)
     return found

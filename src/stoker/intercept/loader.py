@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from stoker import speak, stack
 from stoker.blame import in_words, is_installed, is_scripts
 from stoker.clock import now_s
+from stoker.config import FILES_FRAC
 from stoker.doctor.plan import VARIABLE as EXAMINED
 from stoker.intercept import in_process, run
 from stoker.intercept.meter import Meter, Next, drawn_by
@@ -572,6 +573,8 @@ def _cache_nbytes() -> int:
 
     asked = run.settings.cache_memory
     nbytes = CACHE_FRAC_OF_FREE * available_nbytes() if asked is None else asked
+    if run.settings.mount:
+        nbytes *= 1 - FILES_FRAC
     return int(nbytes / local_world_size(os.environ))
 
 

@@ -10,12 +10,13 @@ import sys
 import sysconfig
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from stoker import speak
 from stoker.clock import now_s
 from stoker.config import Settings
 from stoker.local.sizing import usable_cores
+from stoker.storage.asking.upcoming import socket_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from stoker.remote.trainer.fleet import Fleet, Told
     from stoker.reports.metrics import Remembered
     from stoker.reports.record import Recorder
+
+STORAGE_ANSWERS_S = (
+    0.25  # the training loop waits for it, every five seconds: it takes a millisecond
+)
 
 settings = Settings()
 _recorder: "Recorder | None" = None
@@ -55,6 +60,8 @@ def recorder() -> "Recorder":
             if _recorder is made:
                 for text in _said:
                     made.said(text)
+                if socket_name():
+                    made.storage = storage
                 atexit.register(made.finish)
             else:
                 made.close()
@@ -130,6 +137,7 @@ def fleet() -> "Fleet | None":
             asked = settings._asdict() | {"workers": settings.workers and str(settings.workers)}
             more = {"num_cores": cores(), "versions": versions(), "folder": code_folder()}
             more |= {"about": _about(), "cluster": _cluster_of_rank(settings.cluster)}
+            more |= _mounts_away() or {}
             try:
                 made = Fleet(cast("Any", asked | more), say_once)
             except OSError as error:  # no process, memory or file descriptor for it
@@ -138,8 +146,54 @@ def fleet() -> "Fleet | None":
             _fleet = _fleet or made
             if _fleet is not made:
                 made.close()
-            kept.served_s = _fleet.served_s
+            kept.served_s, kept.files_sent = _fleet.served_s, _fleet.files_sent
         return _fleet
+
+
+@speak.guarded
+def _mounts_away() -> dict[str, Any]:
+    """Return what hosts are told of the run's mounts, and of folders that loaders' datasets read here."""
+    from stoker.storage.asking.roots import roots_of
+    from stoker.storage.mounting.credentials import collect
+    from stoker.storage.mounting.elsewhere import MountsAway
+
+    mounts = (settings.mount or ()) if socket_name() else ()
+    never = [*(mount.path for mount in mounts), *map(sysconfig.get_path, ("stdlib", "purelib"))]
+    hosted = [list(root) for root in roots_of(_datasets(), never)]
+    if not mounts and not hosted:
+        return {}
+    urls = [mount.url for mount in mounts]
+    away = MountsAway(
+        mounts=[list(mount) for mount in mounts],
+        hosted=hosted,
+        way={},
+        socket=socket_name(),
+        cache_memory=settings.cache_memory,
+        disk=None if settings.cache_disk is None else list(settings.cache_disk),
+        keeps=settings.cache_keep,
+        credentials=collect(urls) if settings.mount_credentials else {},
+    )
+    return {"mounts_away": away._asdict()}
+
+
+def _datasets() -> list[Any]:
+    """Return the datasets of all loaders that there are: machines are told once what they may lack."""
+    import gc
+
+    from torch.utils.data import DataLoader
+
+    found = [each for each in gc.get_objects() if issubclass(type(each), DataLoader)]
+    return [vars(each).get("dataset") for each in found]  # one may be half made
+
+
+def storage() -> dict[str, Any] | None:
+    """Return what the storage process of this machine has read; None if there is none."""
+    from stoker.storage.asking.control import ask
+
+    try:
+        return ask(socket_name(), {"stats": True}, within_s=STORAGE_ANSWERS_S)
+    except OSError:
+        return None
 
 
 def remembered() -> "Remembered | None":

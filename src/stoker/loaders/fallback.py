@@ -45,7 +45,7 @@ class _SingleProcess(_SingleProcessDataLoaderIter, _Made):
     pass
 
 
-_NOT_TORCHS = ("_driver", "_state", "_pinner", "_options", "_job", "owner_thread")
+_NOT_TORCHS = ("_driver", "_state", "_pinner", "_options", "_job", "_teller", "owner_thread")
 
 
 class Attempt:

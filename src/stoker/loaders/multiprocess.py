@@ -34,6 +34,7 @@ from stoker.loaders.driver import ENDED, TIMED_OUT, Died, Driver, Failed
 from stoker.memory.store import Wish
 from stoker.scheduler.decider import Stream
 from stoker.scheduler.tasks.plan import may_run_ahead
+from stoker.storage.asking.upcoming import SamplerAhead, Teller, teller
 from stoker.wire.batch_codec import loads
 from stoker.worker.job import Job
 
@@ -110,6 +111,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
     _torchs_init: Any = staticmethod(_MultiProcessingDataLoaderIter.__init__)  # ours instead of it
     _first_chain = 0
     _drawn: list[Any] | None = None  # index lists, until the first batch has left; see fallback.py
+    _teller: Teller | None = None
     tells = False  # whether an error that is raised is told on purpose, as torch's would be
 
     def __init__(self, loader: DataLoader[Any], options: "StreamOptions") -> None:
@@ -197,10 +199,19 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
 
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         _BaseDataLoaderIter._reset(self, loader, first_iter)
+        if not self._is_stateful and may_run_ahead(self._index_sampler):
+            self._tell_ahead()
         self._drawn = [] if first_iter else None
         if not first_iter:
             self._driver.restart(self._shared_seed)
         self._fill()
+
+    def _tell_ahead(self) -> None:
+        """Where the run has mounts, tell which files the epoch will ask for."""
+        if self._teller is None:
+            self._teller = teller()
+        if self._teller is not None:
+            self._sampler_iter = SamplerAhead(self._sampler_iter, self._teller, self._dataset)
 
     def _next_data(self) -> Any:
         self.owner_thread = threading.get_ident()
@@ -233,6 +244,8 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
         forget(self)
         if self._pinner is not None:
             self._pinner.close()
+        if self._teller is not None:
+            self._teller.close()
         self._driver.close(grace_s)
 
     def _fill(self) -> None:

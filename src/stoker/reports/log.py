@@ -129,6 +129,7 @@ class RunLog:
         scheme: str | None = None
         remembered: Remembered | None = None
         fast: list[FastPlace] | None = None
+        storage: dict[str, Any] | None = None
         for entry in self._lines_from(_LINES_AT)[0]:
             kind = entry.pop("kind")
             if kind == "settings":
@@ -148,6 +149,8 @@ class RunLog:
                 scheme = entry["scheme"]
             elif kind == "remembered":
                 remembered = Remembered.from_json(entry["remembered"])
+            elif kind == "storage":
+                storage = entry["storage"]
             elif kind == "fast":
                 fast = [FastPlace(**each) for each in entry["fast"]]
             elif kind == "digest":
@@ -158,6 +161,7 @@ class RunLog:
         run.read_row(self._map[_RUN_AT : _RUN_AT + _RUN_NBYTES])
         run.rank, run.without_stoker = settings.get("rank"), without_stoker
         run.gradients, run.remembered, run.fast = scheme, remembered, fast
+        run.storage = storage
         run.cluster = settings.get("cluster")
         run.price_worker = settings.get("price_worker")
         run.price_trainer = settings.get("price_trainer")

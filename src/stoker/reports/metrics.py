@@ -228,6 +228,9 @@ class RunRecord(_Record):
     num_slots: int = _count("workers.slots")
     # Hours that CPUs of other machines were this process's, all of them together.
     away_hours: float = _amount("workers.away_hours")
+    files_sent_nbytes: int = _count(
+        "workers.files_sent_nbytes"
+    )  # of files that other machines lack
     gradients_wire_nbytes: int = _count("gradients.wire_nbytes")
     gradients_raw_nbytes: int = _count("gradients.raw_nbytes")
     gradients: str | None = None  # how they are compressed
@@ -236,6 +239,7 @@ class RunRecord(_Record):
     price_trainer: float | None = None  # of this machine for an hour
     remembered: Remembered | None = None  # None: nothing was to be
     fast: list[FastPlace] | None = None  # None: none were to be
+    storage: dict[str, Any] | None = None  # what was read for mounts; None: there are none
     rank: int | None = None
     without_stoker: list[int] = field(default_factory=list)  # ranks, as far as rank 0 has seen
 
@@ -257,6 +261,7 @@ def as_json(run: RunRecord, loaders: list[LoaderRecord], ended: str) -> dict[str
         **numbers,
         "cache": None if run.remembered is None else run.remembered.as_json(),
         "fast": None if run.fast is None else [asdict(each) for each in run.fast],
+        "storage": run.storage,
         "gradients": {"scheme": run.gradients, **numbers["gradients"]},
     }
 

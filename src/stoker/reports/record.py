@@ -88,8 +88,11 @@ class Recorder:
     ) -> None:
         self.run = RunRecord(num_cores=num_cores)
         self.served_s: Callable[[], float] = float  # by CPUs of other machines; of none: 0.0
+        self.files_sent: Callable[[], int] = int  # bytes of files; of none: 0
         self.remembered: Callable[[], Remembered | None] = _nobody
         self.fast: Callable[[], list[FastPlace] | None] = _nobody
+        self.storage: Callable[[], dict[str, Any] | None] = _nobody
+        self._storage_s = 0.0  # when it was asked
         self._may_sample = False
         self._sampler: Sampler | None = None
         self._sampled: LoaderRecord | None = None  # to which goes what is seen
@@ -385,11 +388,13 @@ class Recorder:
         self.run.wall_s = self._refreshed_s - self._began_s
         self.run.cpu_s = process_cpu_s()
         self.run.away_hours = self.served_s() / 3600
+        self.run.files_sent_nbytes = self.files_sent()
         self._look_at_gradients()
         for look in self._looks:
             look()
         self._look_at_remembered()
         self._look_at_fast()
+        self._look_at_storage()
         self.run.peak_rss_nbytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         if self._log is not None:
             self._log.put_run(self.run)
@@ -406,6 +411,7 @@ class Recorder:
             return
         self.look_at_ranks(at_end=True)
         self.refresh()
+        self._look_at_storage(at_end=True)
         ended = _how_it_ends()
         self._append("ended", how=ended)
         self._mark_done()
@@ -434,6 +440,15 @@ class Recorder:
         if found and found != before and self._refreshed_s - self._fast_s > REMEMBERED_S:
             self._fast_s = self._refreshed_s
             self._append("fast", fast=[asdict(each) for each in found])
+
+    def _look_at_storage(self, at_end: bool = False) -> None:
+        """Ask the storage process now and then: it takes a millisecond."""
+        if at_end or self._refreshed_s - self._storage_s > REMEMBERED_S:
+            self._storage_s = self._refreshed_s
+            told = self.storage()
+            if told is not None:  # else it has ended: what it told last stands
+                self.run.storage = told
+                self._append("storage", storage=told)
 
     def _look_at_gradients(self) -> None:
         self.run.gradients_wire_nbytes = sum(each.wire_nbytes for each in self._exchanged)

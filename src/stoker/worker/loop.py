@@ -29,6 +29,7 @@ from stoker.fingerprint.fingerprint import Unwatchable, fingerprint
 from stoker.memory.stand_in import Memory
 from stoker.scheduler.tasks.point import Point, SavedPoint
 from stoker.stalls.slow import SlowBatches, look
+from stoker.storage.asking.upcoming import BatchFiles, teller
 from stoker.wire.arena import Heap, Room
 from stoker.wire.batch_codec import Encoded, encode, loads
 from stoker.wire.channel import Channel, ConnectionLost, Frame
@@ -80,6 +81,7 @@ class Worker:
         self._early: Early | None = None
         self._memory: Memory | None = None
         self._fast: Sequence[FastFunctions] = ()
+        self._batch_files: BatchFiles | None = None  # where the run has mounts
         self._init_failure: ExceptionWrapper | None = None
         self._saver: Saver | None = None  # of an iterable that can save its own state
         self._is_over = False  # the iterable ended; until it is resumed tasks are skipped
@@ -115,6 +117,8 @@ class Worker:
         self.show_as(self._chain or 0)
         self._seeded = save_generators()
         job = self._job
+        if not job.is_iterable and (told := teller()) is not None:
+            self._batch_files = BatchFiles(told, job.dataset, job.auto_collation)
         try:
             if job.worker_init_fn is not None and self._chain is not None:
                 job.worker_init_fn(self._chain)
@@ -298,6 +302,8 @@ class Worker:
             self._memory.look()
         if self._slow is not None:
             self._slow.begin()
+        if self._batch_files is not None:
+            indices = self._batch_files.begin(indices)
         try:
             return self._fetcher.fetch(indices)
         except Exception as error:
@@ -307,6 +313,9 @@ class Worker:
             # Not kept as an exception: see NOTE [ Python Traceback Reference Cycle Problem ]
             # in torch/_utils.py.
             return self._caught()
+        finally:
+            if self._batch_files is not None:
+                self._batch_files.end()
 
     def _note_slow(self, indices: object) -> None:
         """Note why the batch that was just made took long, if it did."""

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker import config
-from stoker.config import SETTINGS, Disk, Settings, Span
+from stoker.config import SETTINGS, Disk, Mount, Mounts, Settings, Span
 from stoker.errors import ConfigError
 
 TEXTS = {
@@ -15,6 +15,7 @@ TEXTS = {
     "price_trainer": "2.5", "gradients": "4bit+ef", "gradient_codes": "head.*=8bit,*.bias=bf16",
     "progress": "on", "verbose": "1", "fast": "audit", "no_run_log": "1", "no_stalls": "1", "page": "127.0.0.1:8080", "page_token": "/a/token",
     "tensorboard": "/a/runs", "cache": "audit", "cache_memory": "2G",
+    "mount": "/data=s3://bucket/folder\n/more=https://host/a=b", "mount_credentials": "1",
     "cache_disk": "/scratch/a:b:200G", "cache_keep": "1", "cache_trust": "mylib,otherlib",
 }  # fmt: skip
 
@@ -66,6 +67,8 @@ def test_the_nearest_source_decides():
         ("chains", "0"), ("chains", "many"), ("chains", ""),
         ("memory", "lots"), ("memory", ""), ("memory", "-1G"), ("memory", "4X"),
         ("memory", "1k"), ("memory", "1023K"),
+        ("mount", "/data"), ("mount", "=s3://bucket"), ("mount", "/data=/other"), ("mount", "s3://bucket"),
+        ("mount", "/a=s3://b\n/a=s3://c"), ("mount", "/a=s3://b\n/a/b=s3://c"),
         ("fast", "on"), ("fast", ""), ("cache", "on"), ("cache", ""), ("cache_memory", "0"), ("cache_memory", "1k"),
         ("cache_memory", "much"), ("cache_disk", "/scratch"), ("cache_disk", ":2G"),
         ("cache_disk", "/scratch:1k"), ("cache_disk", "/scratch:much"),
@@ -138,6 +141,8 @@ def test_a_report_is_written_where_the_command_was_given(tmp_path, monkeypatch):
         cache_memory=st.none() | st.integers(1 << 20, 1 << 50),
         cache_disk=st.just(Disk("/a b:c", 1 << 40)),
         cache_keep=st.booleans(),
+        mount=st.none() | st.just(Mounts([Mount("/a b", "s3://b/c=d"), Mount("/ü", "file:///x")])),
+        mount_credentials=st.booleans(),
         cache_trust=st.none() | st.just("mylib,otherlib"),
     )
 )

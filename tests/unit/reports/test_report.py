@@ -173,7 +173,7 @@ def test_rows_survive_the_file(num_batches, raw_nbytes, wait_s, busy_s):
 
 KEYS = {
     "version", "ended", "rank", "ranks_without_stoker", "wall_s", "loaders", "workers", "gradients",
-    "trainer", "cost", "cluster", "cache", "fast",
+    "trainer", "cost", "cluster", "cache", "fast", "storage",
 }  # fmt: skip
 LOADER_KEYS = {
     "place", "offloaded", "reasons", "notes", "chains", "num_batches", "num_samples", "num_iters",
@@ -189,7 +189,7 @@ def test_the_schema_has_these_keys_and_is_json():
     (one,) = made["loaders"]
     assert set(one) == LOADER_KEYS and one["batches_sha256"] == ["ab"]
     assert set(made["workers"]) == {
-        "started", "lost", "replayed", "hedged", "slots", "away_hours",
+        "started", "lost", "replayed", "hedged", "slots", "away_hours", "files_sent_nbytes",
     }  # fmt: skip
     assert set(one["seen"]) == set(Seen._fields)
     assert set(made["gradients"]) == {"scheme", "wire_nbytes", "raw_nbytes"}

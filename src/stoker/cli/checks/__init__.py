@@ -8,6 +8,7 @@ from stoker.cli.checks.services import (
     check_page,
     check_tensorboard,
 )
+from stoker.cli.checks.storage import start_storage
 
 __all__ = [
     "advice",
@@ -17,6 +18,7 @@ __all__ = [
     "check_page",
     "check_tensorboard",
     "make_room",
+    "start_storage",
 ]
 
 

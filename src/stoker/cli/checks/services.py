@@ -19,7 +19,7 @@ def check_gradients(who: str) -> None:
 
     missing = [name for name in ("numba", "numpy") if find_spec(name) is None]
     if missing:
-        raise ConfigError(_needs(who, missing, "gradients"))
+        raise ConfigError(needs(who, missing, "gradients"))
 
 
 def check_page(token_file: str | None) -> None:
@@ -42,10 +42,10 @@ def check_tensorboard(who: str) -> None:
     from importlib.util import find_spec
 
     if find_spec("tensorboard") is None:
-        raise ConfigError(_needs(who, ["tensorboard"], "metrics"))
+        raise ConfigError(needs(who, ["tensorboard"], "metrics"))
 
 
-def _needs(who: str, missing: list[str], extra: str) -> str:
+def needs(who: str, missing: list[str], extra: str) -> str:
     from stoker.cli.checks.origin import advice
 
     return f"{who} needs {', '.join(missing)}: {advice(sys.executable, extra)}"
@@ -63,7 +63,7 @@ def check_cluster(address: str, who: str) -> None:
     needed = ["cloudpickle", "cryptography", "xxhash", *(["ray"] if is_ray else [])]
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
-        raise ConfigError(_needs(who, missing, "cluster"))
+        raise ConfigError(needs(who, missing, "cluster"))
     if is_ray:
         _knock(_current_cluster(who) if address == "auto" else address.removeprefix("ray://"), who)
 

@@ -13,15 +13,16 @@ from typing import NamedTuple
 
 from stoker import config, speak
 from stoker.cli import run
-from stoker.cli.checks import check_interpreter
+from stoker.cli.checks import check_interpreter, start_storage
 from stoker.cli.examine.values import count_from, parsed, seconds
 from stoker.cli.examine.watched import say, watched
 from stoker.cli.flags import listed, split
+from stoker.cli.settings import find
 from stoker.config import Setting
 from stoker.doctor.facts import Facts
 from stoker.doctor.plan import FOUND, PID, Plan
 from stoker.doctor.screen import screen
-from stoker.errors import ConfigError
+from stoker.errors import ConfigError, StorageUnavailable
 from stoker.verify.runner import Run
 
 EXAMINED, COMMAND_FAILED, NOTHING_SEEN = 0, 4, 5
@@ -43,6 +44,7 @@ FLAGS = (
     ),
     _KNOWN["price_trainer"],
     _KNOWN["price_worker"],
+    _KNOWN["mount"],
 )  # fmt: skip
 DEFAULTS = {"steps": None, "limit_s": "60", "json": None}
 EXIT_CODES = """\
@@ -68,10 +70,17 @@ def main(words: list[str]) -> int:
         shown = shlex.join(command)
         command = run.completed(command)
         check_interpreter(command)
+        mounts = {"mount": flags["mount"]} if "mount" in flags else {}
+        asked = find(mounts).settings
+        storage = start_storage(asked, "--mount") if asked.mount else ""
     except ConfigError as error:
         say(str(error))
         return run.WRONG_USE
-    return watched(lambda folder: _examined(command, shown, folder, wanted))
+    except StorageUnavailable as error:
+        say(str(error))
+        return run.NO_CLUSTER
+    more = {config.STORAGE: storage} if storage else {}
+    return watched(lambda folder: _examined(command, shown, folder, wanted, more))
 
 
 class _Wanted(NamedTuple):
@@ -80,17 +89,20 @@ class _Wanted(NamedTuple):
     json: bool | None
     price_trainer: float | None
     price_worker: float | None
+    mount: config.Mounts | None
 
 
-def _examined(command: list[str], shown: str, folder: Path, wanted: _Wanted) -> int:
-    """Run the command until it has been examined, and print what was found."""
+def _examined(
+    command: list[str], shown: str, folder: Path, wanted: _Wanted, more: dict[str, str]
+) -> int:
+    """Run the command until it has been examined, and print what was found. more: its variables."""
     say(f"plain: {shown}")
     plan = Plan(str(folder), wanted.steps or 0, wanted.limit_s)
     one = Run(folder, plan.to_env(), START_S + 2 * wanted.limit_s)
     environ = {k: v for k, v in os.environ.items() if not k.startswith("STOKER_")}
     report = str(folder / "report.json")  # there is none without: whoever has a report is looked at
     settings = config.Settings(off=True, quiet=True, no_run_log=True, report_json=report)
-    environ |= {config.ARMED: "1", **settings.to_env()}
+    environ |= {config.ARMED: "1", **settings.to_env(), **more}
     timer = threading.Timer(QUIET_S, _say_if_none_yet, [folder])
     timer.daemon = True
     timer.start()

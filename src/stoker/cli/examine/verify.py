@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from stoker import config, speak
 from stoker.cli import run
-from stoker.cli.checks import check_interpreter
+from stoker.cli.checks import check_interpreter, start_storage
 from stoker.cli.examine.values import count_from, parsed, seconds
 from stoker.cli.examine.watched import say, watched
 from stoker.cli.flags import listed, split
 from stoker.cli.settings import find
 from stoker.config import Setting
-from stoker.errors import ConfigError
+from stoker.errors import ConfigError, StorageUnavailable
 from stoker.verify import table
 from stoker.verify.compare import Difference, Verdict, compare
 from stoker.verify.record import SEED, Side
@@ -59,7 +59,7 @@ FLAGS = (
         _KNOWN[name]
         for name in (
             "chains", "workers", "memory", "cache", "cache_memory", "cache_disk", "cache_keep",
-            "cache_trust",
+            "cache_trust", "mount",
         )
     ),
 )  # fmt: skip
@@ -82,10 +82,14 @@ def main(words: list[str]) -> int:
             raise ConfigError(f"verify runs the script itself; leave {' '.join(command[:2])!r} out")
         command = run.completed(command)
         check_interpreter(command)
+        storage = start_storage(wanted.settings, "--mount") if wanted.settings.mount else ""
     except ConfigError as error:
         speak.say(str(error))
         return run.WRONG_USE
-    return watched(lambda folder: _verified(_Sides(command, wanted, folder)))
+    except StorageUnavailable as error:
+        speak.say(str(error))
+        return run.NO_CLUSTER
+    return watched(lambda folder: _verified(_Sides(command, wanted, folder, storage)))
 
 
 class _Wanted(NamedTuple):
@@ -107,9 +111,11 @@ def _wanted(flags: dict[str, str]) -> _Wanted:
 
 
 class _Sides:
-    """The runs of the command, as many as the verdict needs. folder: an empty one."""
+    """The runs of the command, as many as the verdict needs. folder: an empty one; storage: what
+    config.STORAGE is to be, where there are mounts."""
 
-    def __init__(self, command: list[str], wanted: _Wanted, folder: Path) -> None:
+    def __init__(self, command: list[str], wanted: _Wanted, folder: Path, storage: str) -> None:
+        self._storage = storage
         self._command = command
         self._folder = folder
         self.wanted = wanted
@@ -147,6 +153,8 @@ class _Sides:
         environ = {k: v for k, v in os.environ.items() if not k.startswith("STOKER_")}
         settings = self.wanted.settings._replace(off=off)
         environ |= {config.ARMED: "1", **settings.to_env(), "PWD": str(cwd)}
+        if self._storage:
+            environ[config.STORAGE] = self._storage
         if not environ.get("PYTHONHASHSEED", "").isdecimal():
             environ["PYTHONHASHSEED"] = str(SEED)
         return environ

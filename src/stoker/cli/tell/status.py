@@ -86,4 +86,26 @@ def as_text(found: dict[str, Any]) -> str:
                 f"{sum(each['nbytes_per_s'] for each in of_nodes) / 1e6:.1f}",
             ]
         )
-    return aligned(nodes) + "\n" + (aligned(runs) if found["runs"] else "no stoker run is here\n")
+    tables = [aligned(nodes), aligned(runs) if found["runs"] else "no stoker run is here\n"]
+    if files := _files(found):
+        tables.append(aligned(files))
+    return "\n".join(tables)
+
+
+def _files(found: dict[str, Any]) -> list[list[str]]:
+    """Return the rows of what trainers' machines have read for mounts; none where no run has any."""
+    rows = []
+    for run in found["runs"]:
+        if (told := run.get("storage")) is None:
+            continue
+        here = told["memory_nbytes"] + told["disk_nbytes"]
+        hit = here / max(here + told["remote_nbytes"] + told["peer_nbytes"], 1)
+        nbytes = [
+            f"{told[name] / 1e6:,.1f}"
+            for name in ("remote_nbytes", "peer_nbytes", "disk_nbytes", "memory_nbytes")
+        ]
+        counts = [f"{told[name]:,}" for name in ("num_requests", "num_retries")]
+        urls = ", ".join(url for _, url in told["mounts"])
+        rows.append([urls, run["script"], *nbytes, f"{hit:.0%}", *counts, f"{told['wait_s']:,.1f}"])
+    head = ["mount", "run", "MB fetched", "from peers", "from disk", "from memory", "in cache"]
+    return [[*head, "requests", "again", "waited s"], *rows] if rows else []

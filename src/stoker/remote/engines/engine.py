@@ -4,13 +4,13 @@ One contract suite (tests/contract/) runs on every implementation.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, Required, TypedDict
+from typing import Any, Protocol, Required, TypedDict
 
 
 class Settings(TypedDict, total=False):
     """Settings that a trainer sends its receiver first. workers: `N` or `MIN:MAX`; bind: an address of this
     machine; versions: that hosts must have; num_cores: this rank's share; host: the command that
-    is a host; about: for `stoker status`."""
+    is a host; about: for `stoker status`; mounts_away: a MountsAway (storage/mounting)."""
 
     cluster: Required[str]
     workers: Required[str | None]
@@ -22,12 +22,13 @@ class Settings(TypedDict, total=False):
     folder: str | None
     host: Sequence[str]
     about: dict[str, object]
+    mounts_away: dict[str, Any]
 
 
 class Way(TypedDict, total=False):
     """Tells a host the way to the trainer, and who it is. token: hex digits; ships_code: its
     working folder is a copy of the script's; is_bound: it ends with whoever starts it; num_cpus: that
-    its machine has, of which it may be told to use fewer."""
+    its machine has, of which it may be told to use fewer; cannot: why it is of no use, found where it is; note: for the user."""
 
     address: Required[str]
     port: Required[int]
@@ -39,6 +40,9 @@ class Way(TypedDict, total=False):
     ships_code: bool
     is_bound: bool
     num_cpus: int
+    mounts_away: dict[str, Any]
+    cannot: str
+    note: str
 
 
 Resize = Callable[[str, int], None]

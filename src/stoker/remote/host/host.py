@@ -17,6 +17,7 @@ from functools import partial
 
 import torch
 
+from stoker import config
 from stoker.clock import Deadline, now_s
 from stoker.local.forks import die_with_parent
 from stoker.local.sizing import CACHE_FRAC_OF_FREE, available_nbytes, machine_nbytes
@@ -365,29 +366,34 @@ def run(said: Way) -> int:
         warm()  # before anybody waits: the first process of a machine compiles for seconds
 
     # One for all hosts of the machine, each with seats of its own.
-    shelf = make_shelf(int(CACHE_FRAC_OF_FREE * available_nbytes()))
+    has_mounts = bool(os.environ.get(config.STORAGE))  # files have the other half
+    shelf = make_shelf(int(CACHE_FRAC_OF_FREE * available_nbytes() / (2 if has_mounts else 1)))
 
     def follow(number: int, leader: socket.socket) -> int:
         die_with_parent()
         name = host_name(said["name"], number)
         make_parts = partial(Follower, leader=leader)
-        return _serve(way, name, said["node"], has_codec, make_parts, shelf, number)
+        return _serve(way, name, said, has_codec, make_parts, shelf, number)
 
     followers = fork_followers(num_hosts(said.get("num_cpus", 1)) - 1, follow)
     lead = partial(Leader, followers=followers)
-    return _serve(way, said["name"], said["node"], has_codec, lead, shelf, 0)
+    return _serve(way, said["name"], said, has_codec, lead, shelf, 0)
 
 
 def _serve(
     way: Pass,
     name: str,
-    node: str,
+    said: Way,
     has_codec: bool,
     make_parts: Callable[[Needs, PollLoop], PartStore],
     shelf: Shelf | None,
     number: int,
 ) -> int:
+    node = said["node"]
     hello: Hello = {"name": name, "node": node, "pid": os.getpid(), **versions(of_all=True)}
+    for name_of_it in ("cannot", "note"):
+        if told := said.get(name_of_it):
+            hello[name_of_it] = str(told)
     try:
         link = Link(dial(way, hello, DIAL_S))
     except OSError:

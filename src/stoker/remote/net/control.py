@@ -158,6 +158,12 @@ class Remembered(NamedTuple):
     counts: list[int]
 
 
+class FilesSent(NamedTuple):
+    """Says how many bytes of files of this machine were sent to machines that lack them, in all."""
+
+    nbytes: int
+
+
 class Note(NamedTuple):
     """A message for the user."""
 
@@ -204,6 +210,7 @@ Message = (
     | Joined
     | Left
     | Cannot
+    | FilesSent
     | NoEngine
     | Remembered
     | Note

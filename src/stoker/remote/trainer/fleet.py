@@ -68,6 +68,7 @@ class Fleet:
         self._differed: set[bytes] = set()  # keys of places, here
         self._pool: list[tuple[int, Lender]] = []  # arenas that the receiver has mapped
         self._next_arena = 0
+        self.files_sent_nbytes = 0  # to machines that lack them
         self.is_gone = False
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process = Orphan(
@@ -108,6 +109,11 @@ class Fleet:
     def num_cpus(self) -> int:
         """Workers that the living hosts may have: CPUs of other machines."""
         return sum(num_cpus for _, num_cpus in self._since.values())
+
+    def files_sent(self) -> int:
+        """Return how many bytes of this machine's files were sent to machines that lack them."""
+        self.hear()
+        return self.files_sent_nbytes
 
     def served_s(self) -> float:
         """Return for how long this process has had CPUs of other machines, summed over all."""
@@ -252,6 +258,8 @@ class Fleet:
             case control.Remembered(host, key, name, why, _, counts):
                 told = Told(bytes.fromhex(key), name, why, tuple(counts), is_there=True)
                 self._remembered[host, told.key] = told
+            case control.FilesSent(nbytes):
+                self.files_sent_nbytes = nbytes
             case control.NoEngine(why):
                 self._say_to_user(f"remote workers are not available: {why}")
             case control.Note(text):

@@ -24,12 +24,14 @@ from stoker.remote.net.auth import (
     why_unlike,
 )
 from stoker.remote.net.tls import make_certificate, server_context
+from stoker.remote.trainer.files import FileServer
 
 HANDSHAKE_S = 5.0
 MAX_STRANGERS = 64  # peers that are shaking hands
 # Where that many are, the one that came first gives way once it has had so long; a host takes a
 # tenth of that. Who comes where none has had it is turned away at once: hosts come again.
 SHORT_S = 0.5
+FILES = "files"  # what a machine's storage process wants
 MAX_TOLD = 16  # reasons for which somebody was turned away
 
 
@@ -46,11 +48,13 @@ class Listener:
         post: Callable[[Callable[[], None]], None],
         let_in: Callable[[socket.socket, str, str], None],
         tell: Callable[[str], None],
+        files: FileServer | None = None,
     ) -> None:
         self._settings = settings
         self._post = post
         self._let_in = let_in
         self._tell = tell
+        self._files = files
         self._token = make_token()
         self._context: ssl.SSLContext | None = None
         self._listening: socket.socket | None = None
@@ -125,7 +129,12 @@ class Listener:
             if isinstance(sock, ssl.SSLSocket):
                 sock.do_handshake()
             hello = admit(sock, self._token, self._why_refused)
-            name, node = str(hello["name"]), str(hello["node"])
+            name, node = str(hello.get("name", "")), str(hello["node"])
+            if hello.get("wants") == FILES:
+                self._post(lambda: self._serve_files(sock, node))
+                return
+            if note := hello.get("note"):
+                self._post(lambda: self._tell_once(f"{node}: {note}"))
         except Exception as error:  # whatever a stranger does, its place is free again
             why = str(error) if isinstance(error, Stranger) else ""
             self._post(lambda: self._turned_away(sock, why))
@@ -133,7 +142,9 @@ class Listener:
             self._post(lambda: self._welcome(sock, name, node))
 
     def _why_refused(self, hello: Hello) -> str:
-        if self._settings["allow_mismatch"]:
+        if hello.get("cannot"):
+            return f"{hello['node']}: {hello['cannot']}"
+        if self._settings["allow_mismatch"] or hello.get("wants") == FILES:
             return ""
         return why_unlike(self._settings["versions"], hello)
 
@@ -143,6 +154,21 @@ class Listener:
             self._tell("batches travel encrypted; --no-tls saves CPU where the network is trusted")
             self._tells_tls = False
         self._let_in(sock, name, node)
+
+    def _serve_files(self, sock: socket.socket, node: str) -> None:
+        self._shaking.pop(sock, None)
+        if self._files is None:
+            sock.close()
+            return
+        self._tell_once(
+            f"{node} lacks {', '.join(self._files.roots)}: files there are sent from here"
+        )
+        self._files.serve(sock)
+
+    def _tell_once(self, text: str) -> None:
+        if text not in self._told and len(self._told) < MAX_TOLD:
+            self._told.add(text)
+            self._tell(text)
 
     def _turned_away(self, sock: socket.socket, why: str) -> None:
         """Tell the user why a peer was turned away: each reason once, and at most MAX_TOLD."""

@@ -20,7 +20,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from stoker import descriptors
 from stoker.clock import Deadline, now_s
@@ -30,13 +30,16 @@ from stoker.remote.net import control
 from stoker.remote.net.control import MESSAGE_NBYTES
 from stoker.remote.net.link import BEAT_S
 from stoker.remote.net.printed import STDERR, STDOUT, Printer
+from stoker.remote.trainer.files import FileServer
 from stoker.remote.trainer.hosts import Hosts
 from stoker.remote.trainer.listener import Listener
+from stoker.storage.asking.control import ask
 from stoker.wire.lossless import warm
 
 IDLE_S = 120.0  # without a batch, after which hosts that the loop asked for are given back
 ANYWHERE = ("0.0.0.0", "::")  # every interface: hosts must be told one
 MAX_FDS = 2
+STORAGE_ANSWERS_S = 0.02  # it takes a millisecond, and batches wait meanwhile
 PRINT_S = 0.5  # for what is not yet written when the trainer has ended
 
 
@@ -51,9 +54,14 @@ class Receiver:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._loop = PollLoop()
         self._hosts = Hosts(self._loop, self._say, printer.print, self._has_work, self._do_posted)
-        self._listener = Listener(settings, self._post, self._hosts.welcome, self._say_note)
+        away = settings.get("mounts_away")
+        self._files = FileServer([root[0] for root in away["hosted"]]) if away else None
+        self._listener = Listener(
+            settings, self._post, self._hosts.welcome, self._say_note, self._files
+        )
         self._spoke_s = self._published_s = now_s()
         self._unsaid: deque[bytes] = deque()  # to the trainer
+        self._sent_nbytes = 0  # of files, as the trainer was told
         self._engine: Engine | None = None  # once it is connected; of it only `want` is ours
         self._num_wanted: int | None = None  # workers, by the trainer's own rate
         self._worked_s = now_s()
@@ -120,7 +128,21 @@ class Receiver:
         seconds = now - self._published_s
         self._published_s = now
         nodes = self._hosts.rates(seconds)
-        self._engine.publish({**self._settings.get("about", {}), "nodes": nodes})
+        if self._files is not None and self._files.num_nbytes != self._sent_nbytes:
+            self._sent_nbytes = self._files.num_nbytes
+            self._say(control.FilesSent(self._sent_nbytes))
+        about = {**self._settings.get("about", {}), "nodes": nodes}
+        self._engine.publish({**about, "storage": self._storage()})
+
+    def _storage(self) -> dict[str, Any] | None:
+        """Return what this machine's storage process has read for the run's mounts."""
+        away = self._settings.get("mounts_away")
+        if away is None or not away["socket"]:
+            return None
+        try:
+            return ask(str(away["socket"]), {"stats": True}, within_s=STORAGE_ANSWERS_S)
+        except OSError:
+            return None
 
     def _has_work(self) -> None:
         self._worked_s = now_s()
@@ -159,6 +181,8 @@ class Receiver:
             bound = self._settings["bind"] or engine.address_of_trainer()
             dialled = engine.address_of_trainer() if bound in ANYWHERE else bound
             way = self._listener.open(bound, dialled)
+            if "mounts_away" in self._settings:
+                way["mounts_away"] = {**self._settings["mounts_away"], "way": dict(way)}
             self._post(lambda: self._loop.add(self._listener.fileno(), self._accept))
             if not dialled.startswith("127."):  # see host.py, `run`
                 threading.Thread(target=self._load_decoders, daemon=True).start()

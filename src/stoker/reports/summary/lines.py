@@ -21,6 +21,7 @@ def summary(report: dict[str, Any]) -> str:
         *_losses(report),
         *_remembered(report),
         *_fast(report),
+        *_storage(report),
         *_gradients(report),
         *_cost(report),
     ]
@@ -148,6 +149,21 @@ def _fast(report: dict[str, Any]) -> list[str]:
     ]
 
 
+def _storage(report: dict[str, Any]) -> list[str]:
+    """Return what was read from where for the run's mounts, and how long that was waited for."""
+    told = report.get("storage")
+    if told is None:
+        return []
+    urls = [url for _, url in told["mounts"]]
+    where = urls[0] if len(urls) == 1 else f"{len(urls)} URLs"
+    text = f"{readable_nbytes(told['remote_nbytes'])} read from {where}"
+    if here := told["memory_nbytes"] + told["disk_nbytes"] + told["peer_nbytes"]:
+        text += f", {readable_nbytes(here)} found in its cache"
+    if told["num_retries"]:
+        text += f", {counted(told['num_retries'], 'request')} tried again"
+    return [f"{text}; workers waited {told['wait_s']:,.1f} s for it, added up"]
+
+
 def _gradients(report: dict[str, Any]) -> list[str]:
     told = report["gradients"]
     if told["scheme"] is None:
@@ -160,6 +176,8 @@ def _cost(report: dict[str, Any]) -> list[str]:
     """Return how long other machines were used, and what that cost; or nothing."""
     hours, cost = report["workers"]["away_hours"], report["cost"]
     words = [f"other machines: {hours:.2f} CPU-hours"] if hours else []
+    if sent := report["workers"].get("files_sent_nbytes"):
+        words.append(f"{readable_nbytes(sent)} of files sent to them")
     named = (("workers", cost["workers"]), ("this machine", cost["trainer"]))
     words += [f"{name} cost {value:.2f}" for name, value in named if value is not None]
     if None not in cost.values():

@@ -1,0 +1,1 @@
+"""Talks to the storage process, from a trainer, a worker or a command."""

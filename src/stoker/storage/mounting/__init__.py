@@ -1,0 +1,1 @@
+"""Mounts folders for a run, and starts the process that serves them."""

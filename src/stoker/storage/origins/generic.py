@@ -1,0 +1,165 @@
+"""Origin of every other fsspec URL: gs://, az://, sftp://, hf://, file://, and zip:: and tar:: in any of them."""
+
+import contextlib
+import errno
+import threading
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from stoker.storage.origins.origin import (
+    UNKNOWN,
+    Again,
+    Answer,
+    Changed,
+    Denied,
+    Entry,
+    Get,
+    Missing,
+    OriginError,
+    Piece,
+    joined,
+)
+
+_ARCHIVES = ("zip", "tar", "libarchive")
+_TAGS = ("ETag", "etag", "generation", "content_hash", "md5Hash", "oid", "blob_id", "version_id")
+
+
+class Generic:
+    has_sizes = True
+
+    def __init__(self, url: str) -> None:
+        import fsspec  # type: ignore[import-untyped]
+
+        self.url = url
+        self.fs: Any
+        with _translated():
+            self.fs, folder = fsspec.core.url_to_fs(url, skip_instance_cache=True)
+        self.folder = folder.rstrip("/")
+        if _protocol(self.fs) in _ARCHIVES:
+            self._step_into_dot()
+        # Members of an archive are read through one file, from one place in it at a time.
+        self._alone: contextlib.AbstractContextManager[Any] = (
+            threading.Lock() if _protocol(self.fs) in _ARCHIVES else contextlib.nullcontext()
+        )
+
+    def _step_into_dot(self) -> None:
+        """Of an archive whose members are all below `./`, as `tar -C folder .` makes them."""
+        with _translated():
+            names = {each["name"].strip("/") for each in self.fs.ls("", detail=True)}
+        if names == {"."}:
+            self.folder = f"./{self.folder}".rstrip("/")
+
+    def url_of(self, path: str) -> str:
+        first, mark, rest = self.url.partition("::")
+        return f"{joined(first, path)}{mark}{rest}" if mark else joined(self.url, path)
+
+    def list(self, folder: str) -> dict[str, Entry]:
+        with _translated(), self._alone:
+            told = self.fs.ls(self._at(folder), detail=True, refresh=True)
+        found = {}
+        own = self._at(folder).strip("/")
+        if [each["name"].strip("/") for each in told] == [own] and told[0]["type"] == "file":
+            raise Missing("it is a file; name the folder that it lies in")
+        for each in told:
+            path = each["name"].strip("/")
+            if path != own:  # some stores list the folder itself, too
+                found[path.rpartition("/")[2]] = _entry(each)
+        return found
+
+    def look(self, path: str) -> Entry:
+        with _translated(), self._alone:
+            self.fs.invalidate_cache(self._at(path))
+            return _entry(self.fs.info(self._at(path)))
+
+    def read(
+        self, path: str, start: int, end: int, known: Entry, hint: Entry | None = None
+    ) -> Piece:
+        if known.nbytes == UNKNOWN:
+            known = self.look(path)
+            if known.nbytes == UNKNOWN:
+                raise Denied("this store tells no sizes of files")
+            end = min(end, known.nbytes)
+        if start >= end:
+            return Piece(known, b"")
+        with _translated(), self._alone:
+            body: bytes = self.fs.cat_file(self._at(path), start=start, end=end)
+        # After it, for a file that changed between the two would be told from neither before.
+        if _protocol(self.fs) not in _ARCHIVES and (now := self.look(path)) != known:
+            raise Changed(_difference(known, now))
+        if len(body) != end - start:
+            raise Again(f"{len(body)} bytes of {end - start} came")
+        return Piece(known, body)
+
+    def get(
+        self, path: str, start: int, end: int, known: Entry, hint: Entry | None = None
+    ) -> Get | None:
+        return None
+
+    def close(self) -> None:
+        return
+
+    def got(
+        self, answer: Answer, start: int, end: int, known: Entry, hint: Entry | None = None
+    ) -> Piece:
+        raise Denied("this store is not read by GETs")
+
+    def _at(self, path: str) -> str:
+        return f"{self.folder}/{path}" if path and self.folder else path or self.folder
+
+
+def _protocol(fs: Any) -> str:
+    return fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
+
+
+def _entry(told: dict[str, Any]) -> Entry:
+    if told.get("type") == "directory":
+        return Entry(True)
+    nbytes = told.get("size")
+    tag = next((str(told[name]) for name in _TAGS if told.get(name)), "")
+    return Entry(False, UNKNOWN if nbytes is None else int(nbytes), _mtime_ns(told), tag)
+
+
+def _mtime_ns(told: dict[str, Any]) -> int:
+    for name in ("mtime", "LastModified", "last_modified", "updated", "modified", "created"):
+        when = told.get(name)
+        if isinstance(when, (int, float)):
+            return int(when * 1e9)
+        if isinstance(when, datetime):
+            return int(when.timestamp() * 1e9)
+        if isinstance(when, str):
+            try:
+                return int(datetime.fromisoformat(when).timestamp() * 1e9)
+            except ValueError:
+                continue
+    return 0
+
+
+def _difference(known: Entry, now: Entry) -> str:
+    if known.nbytes != now.nbytes:
+        return f"{now.nbytes} bytes, where there were {known.nbytes}"
+    return "its tag is another" if known.tag != now.tag else "it was modified meanwhile"
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    """Turn what fsspec's file systems raise into OriginErrors."""
+    try:
+        yield
+    except OriginError:
+        raise
+    except Exception as error:
+        raise _in_kind(error) from error
+
+
+def _in_kind(error: Exception) -> OriginError:
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, (FileNotFoundError, NotADirectoryError, KeyError)):
+        return Missing(text)
+    if isinstance(error, PermissionError) or "credential" in text.lower():
+        return Denied(text)
+    if isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM):
+        return Missing(text) if error.errno == errno.ENOENT else Denied(text)
+    if isinstance(error, (ImportError, ValueError, TypeError)):
+        return Denied(text)
+    return Again(text)

@@ -1,0 +1,114 @@
+"""Defines what an origin is: where files lie that a mount shows, and how it can fail.
+
+Pure.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+UNKNOWN = -1  # bytes of a file, where a listing does not tell
+
+
+class Entry(NamedTuple):
+    """One name in a folder. nbytes: UNKNOWN where the listing has none; mtime_ns: 0 if there is none;
+    tag: what changes with the bytes, as an ETag; empty if the origin has no such thing."""
+
+    is_folder: bool
+    nbytes: int = 0
+    mtime_ns: int = 0
+    tag: str = ""
+
+
+class Get(NamedTuple):
+    """A GET as it is sent. place: scheme, host and port; head: request line and headers; most_nbytes: that
+    its body may have."""
+
+    place: tuple[str, str, int]
+    head: bytes
+    most_nbytes: int
+
+
+class Answer(NamedTuple):
+    """What a server answered. headers: by lower-case name."""
+
+    status: int
+    headers: dict[bytes, bytes]
+    body: bytes | bytearray
+
+    def header(self, name: str) -> str:
+        return self.headers.get(name.lower().encode(), b"").decode("latin-1")
+
+
+class OriginError(Exception):
+    """What an origin answered that is no file's bytes. The text names no URL: the caller knows it."""
+
+
+class Missing(OriginError):
+    """There is no such file."""
+
+
+class Denied(OriginError):
+    """The origin knows us and says no, or does not know us."""
+
+
+class Changed(OriginError):
+    """The file is not the one that was listed."""
+
+
+class Again(OriginError):
+    """It failed now, and may not fail the next time: 5xx, too slow, cut short, unreachable."""
+
+
+class Piece(NamedTuple):
+    """Bytes of a file, and its entry, with its size."""
+
+    known: Entry
+    body: bytes | bytearray
+
+
+class Origin(Protocol):
+    """Read-only files below one URL. Called by many threads at once.
+
+    Each method raises an OriginError; `Again` where another try may help. Paths are relative, with
+    slashes, and "" is the URL itself.
+    """
+
+    url: str
+    has_sizes: bool
+    """Whether listings tell sizes. If not, `look` is asked of each file that is opened."""
+
+    def list(self, folder: str) -> dict[str, Entry]:
+        """Return all names in a folder."""
+
+    def look(self, path: str) -> Entry:
+        """Return one file's entry, its size included."""
+
+    def read(
+        self, path: str, start: int, end: int, known: Entry, hint: Entry | None = None
+    ) -> Piece:
+        """Return the bytes [start, end) of a file, all of them. Raises Changed unless the file is
+        the one of `known`; of one whose size is UNKNOWN there may be fewer, and none if it is still
+        the one of `hint`."""
+
+    def get(
+        self, path: str, start: int, end: int, known: Entry, hint: Entry | None = None
+    ) -> Get | None:
+        """Return the GET that `read` would send, for who sends many; None if it does something else."""
+
+    def got(
+        self, answer: Answer, start: int, end: int, known: Entry, hint: Entry | None = None
+    ) -> Piece:
+        """Return what `read` makes of that GET's answer. Raises OriginError."""
+
+    def url_of(self, path: str) -> str:
+        """Return a file's URL, for messages."""
+
+    def close(self) -> None:
+        """Close what is open, once no thread asks for anything."""
+
+
+def joined(url: str, path: str) -> str:
+    return f"{url.rstrip('/')}/{path}" if path else url
+
+
+OpenOrigin = Callable[[str], Origin]

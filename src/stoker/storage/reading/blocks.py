@@ -1,0 +1,417 @@
+"""Reads files by blocks: from memory, from disk, and from the origin once, however many ask at once.
+
+A small file is one block and one request. Of a large one a read fetches the blocks that it needs; where
+reads follow each other those behind it are fetched, too, more and more of them, in requests of 4 MiB.
+Promise: each block is asked of the origin once while it is kept or on its way; no more than
+`num_at_once` requests are in flight; what somebody waits for goes before what is fetched ahead.
+Threads: `read` is called by any; the fetchers are this object's own.
+"""
+
+import contextlib
+import secrets
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from hashlib import blake2b
+from typing import NamedTuple
+
+from stoker.clock import Deadline, now_s
+from stoker.storage.origins import UNKNOWN, Again, Answer, Entry, Origin, Piece
+from stoker.storage.reading.disk import Disk
+from stoker.storage.reading.getter import Getter, Request
+from stoker.storage.reading.memory import Key, Memory
+from stoker.storage.reading.retry import LIMIT_S, patiently
+from stoker.storage.reading.stats import StorageStats
+
+WHOLE_NBYTES = 1 << 20  # a file up to so large is one block
+# Of larger ones: what a read of one page out of a mapping costs, against requests an epoch.
+BLOCK_NBYTES = 256 << 10
+MERGED_BLOCKS = 16  # of one request: 4 MiB
+MAX_AHEAD_BLOCKS = 128  # behind a reader that goes on: 32 MiB, 0.25 s of 1 Gbit/s
+NUM_AT_ONCE = 64  # 1 Gbit/s over 10 ms is 32 files of 40 KB on their way
+_GUESS_NBYTES = 100_000  # of a file whose size is not known
+
+
+class File(NamedTuple):
+    """A file of an origin, as it was listed. digest: names these very bytes; hint: what it was in an
+    earlier run, where `known` tells no size."""
+
+    origin: Origin
+    path: str
+    known: Entry
+    digest: bytes
+    hint: Entry | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.known.nbytes
+
+    @property
+    def num_blocks(self) -> int:
+        return 1 if self.nbytes == UNKNOWN else -(-self.nbytes // self.block_nbytes)
+
+    @property
+    def block_nbytes(self) -> int:
+        return WHOLE_NBYTES if self.nbytes <= WHOLE_NBYTES else BLOCK_NBYTES
+
+
+# In the digest of a file that has neither tag nor time: another run's bytes may be others.
+_THIS_RUN = secrets.token_hex(8)
+
+
+def file_of(origin: Origin, path: str, known: Entry) -> File:
+    tag = known.tag or ("" if known.mtime_ns else _THIS_RUN)
+    text = "\0".join((origin.url, path, tag, str(known.nbytes), str(known.mtime_ns)))
+    digest = blake2b(text.encode(errors="surrogateescape"), digest_size=16).digest()
+    return File(origin, path, known, digest)
+
+
+class _Fetch:
+    """Blocks of a file that are on their way, in one request."""
+
+    __slots__ = (
+        "asked",
+        "end",
+        "error",
+        "file",
+        "first",
+        "found",
+        "got",
+        "has_come",
+        "is_ahead",
+        "num",
+        "start",
+    )
+
+    def __init__(self, file: File, first: int, num: int, is_ahead: bool) -> None:
+        self.file, self.first, self.num, self.is_ahead = file, first, num, is_ahead
+        self.has_come = threading.Event()
+        self.error: Exception | None = None
+        self.got: dict[int, bytes] = {}  # by number of the block
+        self.start = first * file.block_nbytes
+        end = self.start + num * file.block_nbytes
+        self.end = end if file.nbytes == UNKNOWN else min(end, file.nbytes)
+        self.asked = file.path, self.start, self.end, file.known, file.hint
+        self.found: File | None = None  # what a file turned out to be whose size was not known
+
+
+class Blocks:
+    def __init__(
+        self,
+        memory: Memory,
+        disk: Disk | None,
+        stats: StorageStats,
+        limit_s: float = LIMIT_S,
+        num_at_once: int = NUM_AT_ONCE,
+        on_error: Callable[[str, Exception], None] = lambda url, error: None,
+        on_found: Callable[[File], None] = lambda file: None,
+    ) -> None:
+        """on_error: told of each fetch that failed for good; on_found: of each file whose size was
+        not known before."""
+        self.stats, self.memory, self.disk = stats, memory, disk
+        self._limit_s, self._on_error, self._on_found = limit_s, on_error, on_found
+        lock = threading.Lock()  # guards all below
+        self._work, self._room = lock, threading.Condition(lock)
+        self._wanted: deque[_Fetch] = deque()
+        self._ahead: deque[_Fetch] = deque()
+        self._coming: dict[Key, _Fetch] = {}
+        self._ahead_nbytes = 0  # of _ahead, and of those in flight that were
+        self._runs: dict[bytes, tuple[int, int]] = {}  # by file: next block in order; blocks ahead
+        self._is_closed = threading.Event()
+        # Blocks that came from the origin, or from disk, and were not read to their end yet.
+        self._unread: set[Key] = set()
+        self._from_disk: set[Key] = set()
+        self._num_in_threads, self._num_threads = 0, num_at_once
+        self._pool = ThreadPoolExecutor(2 * num_at_once, "storage-fetch")
+        self._getter = Getter(self._next, num_at_once)
+
+    # -- readers ---------------------------------------------------------------------------------
+
+    def read(self, file: File, start: int, nbytes: int) -> bytes:
+        """Return up to `nbytes` bytes of a file from `start` on. Raises OriginError."""
+        end = min(start + nbytes, file.nbytes)
+        if start >= end:
+            return b""
+        self.stats.num_reads += 1
+        size = file.block_nbytes
+        first, last = start // size, (end - 1) // size
+        if file.num_blocks > 1:
+            if not self._has(file, first):
+                self._want(file, first, last)  # before what lies behind it
+            self._note_run(file, first, last)
+        pieces = []
+        for number in range(first, last + 1):
+            data = self._block(file, number, last)
+            begin, stop = max(start - number * size, 0), min(end - number * size, size)
+            pieces.append(data if stop - begin == len(data) else data[begin:stop])
+            self._count(file, number, stop - begin)
+            if stop == len(data):
+                self._was_read((file.digest, number))
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _count(self, file: File, number: int, nbytes: int) -> None:
+        """Count bytes that were found here, but for those that were fetched for this very reader."""
+        key = file.digest, number
+        if key in self._from_disk:
+            self.stats.disk_nbytes += nbytes
+        elif key not in self._unread:
+            self.stats.memory_nbytes += nbytes
+
+    def _was_read(self, key: Key) -> None:
+        self._unread.discard(key)
+        self._from_disk.discard(key)
+        if self.memory.was_read(key):
+            with self._room:
+                self._room.notify()
+
+    def _block(self, file: File, number: int, last: int) -> bytes:
+        data = self._find(file, number)
+        while data is None:
+            fetch = self._want(file, number, last)
+            # None: it has come just now.
+            data = self._find(file, number) if fetch is None else self._wait(fetch).got.get(number)
+        return data
+
+    def find_out(self, file: File, known: Callable[[], File | None]) -> File:
+        """Return what a file is whose size no listing tells. Raises OriginError.
+
+        known: what on_found has been told of it, if it was told meanwhile."""
+        with self._work:  # on_found is told before a fetch is forgotten
+            found = known()
+            if found is not None:
+                return found
+            fetch = self._wanted_fetch(file, 0, 0)
+        found = self._wait(fetch).found
+        assert found is not None
+        return found
+
+    def _wait(self, fetch: _Fetch) -> _Fetch:
+        if not fetch.has_come.is_set():
+            began_s = now_s()
+            fetch.has_come.wait()
+            self.stats.num_waits += 1
+            self.stats.wait_s += now_s() - began_s
+        if fetch.error is not None:
+            raise fetch.error
+        return fetch
+
+    def _find(self, file: File, number: int) -> bytes | None:
+        key = file.digest, number
+        data = self.memory.find(key)
+        if data is None and self.disk is not None and (data := self.disk.find(key)) is not None:
+            self._from_disk.add(key)
+            self.memory.add(key, data)
+        return data
+
+    def _want(self, file: File, number: int, last: int) -> _Fetch | None:
+        """Return the fetch that brings a block: one that is on its way, or a new one, with the blocks
+        up to `last` that are missing, too. None if it is here."""
+        with self._work:  # what has come is kept before its fetch is forgotten
+            is_coming = (file.digest, number) in self._coming
+            if not is_coming and self._has(file, number):
+                return None
+            return self._wanted_fetch(file, number, last)
+
+    def _wanted_fetch(self, file: File, number: int, last: int) -> _Fetch:
+        """As _want, under the lock."""
+        fetch = self._coming.get((file.digest, number))
+        if fetch is None:
+            fetch = self._add(file, number, last, is_ahead=False)
+        elif fetch in self._ahead:  # it has not begun: now somebody waits for it
+            self._ahead.remove(fetch)
+            self._wanted.append(fetch)
+            self._getter.wake()
+        return fetch
+
+    def _note_run(self, file: File, first: int, last: int) -> None:
+        """Fetch ahead of a reader that goes on where it was; twice as far each time, up to a limit."""
+        due, num_ahead = self._runs.get(file.digest, (0, 0))
+        if first == due - 1 and last < due:
+            return  # in the block that it has read before
+        num_ahead = min(2 * num_ahead + 4, MAX_AHEAD_BLOCKS) if first in (due - 1, due) else 0
+        if len(self._runs) > 4096:  # files that nobody reads any more
+            self._runs.clear()
+        self._runs[file.digest] = last + 1, num_ahead
+        if num_ahead:
+            self.fetch_ahead(file, last + 1, min(last + num_ahead, file.num_blocks - 1))
+
+    # -- ahead -----------------------------------------------------------------------------------
+
+    def lacks(self, file: File, last: int) -> bool:
+        """Whether a block up to `last` is neither here nor on its way."""
+        return not all(self._has(file, number) for number in range(last + 1))
+
+    def fetch_ahead(self, file: File, first: int, last: int) -> None:
+        """Have blocks of a file fetched before they are asked for. Never waits."""
+        num_before = len(self._ahead)
+        with self._work:
+            number = first
+            while number <= last:
+                fetch = None if self._has(file, number) else self._add(file, number, last, True)
+                number += 1 if fetch is None else fetch.num
+        if len(self._ahead) != num_before:
+            self._getter.wake()
+
+    def wait_room_ahead(self, deadline: Deadline) -> bool:
+        """Wait until more may be fetched ahead. Returns False if the deadline passes before; what
+        nobody has read for long makes room then."""
+        if not self._has_room_ahead():
+            self.memory.drop_stale()
+        with self._room:
+            return self._room.wait_for(
+                lambda: self._has_room_ahead() or self._is_closed.is_set(), deadline.left_s()
+            )
+
+    def _has_room_ahead(self) -> bool:
+        return self._ahead_nbytes < min(self.memory.room_ahead_nbytes(), MAX_QUEUED_NBYTES)
+
+    # -- fetches; all under the lock -------------------------------------------------------------
+
+    def _has(self, file: File, number: int) -> bool:
+        key = file.digest, number
+        return (
+            key in self._coming
+            or self.memory.has(key)
+            or (self.disk is not None and self.disk.has(key))
+        )
+
+    def _add(self, file: File, first: int, last: int, is_ahead: bool) -> _Fetch:
+        num = 1
+        while num < MERGED_BLOCKS and first + num <= last and not self._has(file, first + num):
+            num += 1
+        fetch = _Fetch(file, first, num, is_ahead)
+        for number in range(first, first + num):
+            self._coming[file.digest, number] = fetch
+        if is_ahead:
+            self._ahead_nbytes += _nbytes_of(fetch)
+            self._ahead.append(fetch)
+        else:
+            self._wanted.append(fetch)
+            self._getter.wake()
+        return fetch
+
+    def _forget(self, fetch: _Fetch) -> None:
+        for number in range(fetch.first, fetch.first + fetch.num):
+            self._coming.pop((fetch.file.digest, number), None)
+        if fetch.is_ahead:
+            self._ahead_nbytes -= _nbytes_of(fetch)
+
+    # -- fetchers --------------------------------------------------------------------------------
+
+    def _next(self) -> Request | None:
+        """Return a GET for the getter; what is none it leaves to the threads."""
+        while True:
+            with self._work:
+                queue = self._wanted or self._ahead
+                # What somebody waits for has threads of its own: those that are fetched ahead may all be
+                # at an origin that does not answer. The end of one wakes the getter.
+                most = self._num_threads * (2 if self._wanted else 1)
+                if not queue or self._num_in_threads >= most:
+                    return None
+                fetch = queue.popleft()
+            get = None
+            with contextlib.suppress(Exception):  # the thread that tries again will be told
+                get = fetch.file.origin.get(*fetch.asked)
+            if get is not None:
+                self.stats.num_requests += 1
+                return Request(get, partial(self._got, fetch))
+            self._hand_to_thread(fetch)
+
+    def _got(self, fetch: _Fetch, answer: Answer | None) -> None:
+        """Take a GET's answer; if there is none, or it is an error, a thread looks into it, with patience."""
+        try:
+            if answer is not None:
+                piece = fetch.file.origin.got(answer, *fetch.asked[1:])
+                self._end(fetch, partial(self._took, fetch, piece))
+                return
+        except Again:
+            pass
+        except Exception as error:
+            self._fail(fetch, error)
+            return
+        self.stats.num_retries += 1
+        self._hand_to_thread(fetch)
+
+    def _hand_to_thread(self, fetch: _Fetch) -> None:
+        with self._work:
+            self._num_in_threads += 1
+        self._pool.submit(self._fetch, fetch)
+
+    def _fetch(self, fetch: _Fetch) -> None:
+        """Fetch by the origin's own ways, again and again within the time limit."""
+
+        def ask() -> Piece:
+            self.stats.num_requests += 1
+            return fetch.file.origin.read(*fetch.asked)
+
+        try:
+            piece = patiently(ask, Deadline(self._limit_s), self._is_closed.wait, self._count_retry)
+        except Exception as error:
+            self._fail(fetch, error)
+        else:
+            self._end(fetch, partial(self._took, fetch, piece))
+        with self._work:
+            self._num_in_threads -= 1
+        self._getter.wake()
+
+    def _fail(self, fetch: _Fetch, error: Exception) -> None:
+        fetch.error = error
+        self._on_error(fetch.file.origin.url_of(fetch.file.path), error)
+        self._end(fetch, lambda: None)
+
+    def _end(self, fetch: _Fetch, take: Callable[[], None]) -> None:
+        """Let go of a fetch, whatever has become of it: somebody waits."""
+        try:
+            take()
+        except Exception as error:  # ours; it must not stop all others
+            fetch.error = error
+        with self._room:
+            self._forget(fetch)
+            fetch.has_come.set()
+            if fetch.is_ahead:
+                self._room.notify()
+
+    def _took(self, fetch: _Fetch, piece: Piece) -> None:
+        file, whole = fetch.file, bytes(piece.body)  # no copy where it is bytes
+        body = memoryview(whole)
+        if file.nbytes == UNKNOWN:
+            file = fetch.found = file_of(file.origin, file.path, piece.known)
+        self.stats.remote_nbytes += len(body)
+        if fetch.is_ahead:
+            self.stats.ahead_nbytes += len(body)
+        size = file.block_nbytes
+        for at in range(-(-len(body) // size)):
+            data = whole if len(whole) <= size else bytes(body[at * size : (at + 1) * size])
+            self._unread.add((file.digest, fetch.first + at))
+            self.keep((file.digest, fetch.first + at), data)
+            fetch.got[fetch.first + at] = data
+        if fetch.found is not None:
+            self._on_found(file)
+
+    def keep(self, key: Key, data: bytes) -> None:
+        """Keep a block where there is room."""
+        is_kept = self.memory.add(key, data)
+        if self.disk is not None and (not is_kept or self.disk.keeps):
+            self.disk.add(key, data)
+
+    def _count_retry(self, _why: Again) -> None:
+        self.stats.num_retries += 1
+
+    def close(self) -> None:
+        """End the fetchers; what they fetch is lost."""
+        self._is_closed.set()
+        self._getter.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        with self._room:
+            self._room.notify_all()
+
+
+# Fetched ahead and on its way, or waiting to be: an epoch's first files shall not wait for its last.
+MAX_QUEUED_NBYTES = 64 << 20
+
+
+def _nbytes_of(fetch: _Fetch) -> int:
+    nbytes = fetch.file.nbytes
+    return _GUESS_NBYTES if nbytes == UNKNOWN else min(fetch.num * fetch.file.block_nbytes, nbytes)

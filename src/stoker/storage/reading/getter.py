@@ -1,0 +1,293 @@
+"""Sends many GETs at once on one thread, over connections that are kept.
+
+With a thread a request, as http.client wants it, a file of 40 KB costs 450 us, most of it to hand the
+interpreter's lock from thread to thread; here 60 (decision 039). It makes one try of each request, and takes
+plain answers only: what else comes (a redirect, an error, chunks, a connection that breaks) is handed to
+whoever has the time to look at it.
+Promise: no more than `num_at_once` requests are on their way. Owner: its thread owns all but `wake`.
+"""
+
+import contextlib
+import os
+import selectors
+import socket
+import ssl
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from stoker.clock import now_s
+from stoker.storage.origins import Answer, Get, tls_context
+
+_READ_NBYTES = 256 << 10
+_MAX_HEAD_NBYTES = 16 << 10
+SILENT_S = 20.0  # then a connection is taken for dead
+_PLAIN = (200, 206, 304, 403, 404, 410, 412, 416)
+_MAX_ERROR_NBYTES = 64 << 10  # of a page that explains one
+
+
+class Request(NamedTuple):
+    """get: what to send; done: called on the getter's thread, with None if there was no plain answer."""
+
+    get: Get
+    done: Callable[[Answer | None], None]
+
+
+class _Connection:
+    """A connection, and the request that is on its way there."""
+
+    def __init__(self, place: tuple[str, str, int], sock: socket.socket) -> None:
+        self.place, self.sock = place, sock
+        self.is_ready = False  # connected, and TLS agreed on
+        self.is_fresh = True  # has answered nothing yet
+        self.request: Request | None = None
+        self.unsent = b""
+        self.head = bytearray()
+        self.headers: dict[bytes, bytes] | None = None
+        self.status = 0
+        self.body: bytes | bytearray = b""
+        self.rest = memoryview(bytearray())  # of it, that has not come
+        self.heard_s = now_s()
+
+
+class Getter:
+    """take: returns the next request, or None if there is none now; called on the getter's thread."""
+
+    def __init__(self, take: Callable[[], Request | None], num_at_once: int) -> None:
+        self._take, self._num_at_once = take, num_at_once
+        self._selector = selectors.EpollSelector()
+        self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._selector.register(self._wake_fd, selectors.EVENT_READ, None)
+        self._idle: defaultdict[tuple[str, str, int], list[_Connection]] = defaultdict(list)
+        self._busy: set[_Connection] = set()
+        self._addresses: dict[tuple[str, int], deque[tuple[int, Any]]] = {}
+        self._due_s = 0.0  # the next look at timeouts
+        self._tls: ssl.SSLContext | None = None
+        self._is_closed = self._sleeps = False
+        self._buffer = memoryview(bytearray(_READ_NBYTES))
+        self._thread = threading.Thread(target=self._run, name="storage-get", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Have it look for requests; called by any thread."""
+        if self._sleeps and not self._is_closed:  # else it looks by itself before it sleeps
+            self._sleeps = False
+            os.eventfd_write(self._wake_fd, 1)
+
+    def close(self) -> None:
+        """End the thread and its connections; requests on their way are lost."""
+        self._is_closed = True
+        os.eventfd_write(self._wake_fd, 1)
+        self._thread.join()
+        os.close(self._wake_fd)
+
+    # -- the thread's ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        finally:
+            for connection in {
+                *self._busy,
+                *(each for idle in self._idle.values() for each in idle),
+            }:
+                connection.sock.close()
+            self._selector.close()
+
+    def _serve(self) -> None:
+        while not self._is_closed:
+            self._send_all()
+            self._sleeps = True
+            self._send_all()  # what came meanwhile woke nobody
+            ready = self._selector.select(1.0)
+            self._sleeps = False
+            for key, events in ready:
+                if key.data is None:
+                    with contextlib.suppress(BlockingIOError):
+                        os.eventfd_read(self._wake_fd)
+                else:
+                    self._go_on(key.data, events)
+            if now_s() > self._due_s:
+                self._due_s = now_s() + 1.0
+                self._check_timeouts()
+
+    def _send_all(self) -> None:
+        while len(self._busy) < self._num_at_once and (request := self._take()) is not None:
+            self._send(request)
+
+    def _check_timeouts(self) -> None:
+        limit_s = now_s() - SILENT_S
+        for connection in [each for each in self._busy if each.heard_s < limit_s]:
+            self._fail(connection)
+
+    def _send(self, request: Request) -> None:
+        place = request.get.place
+        idle = self._idle[place]
+        try:
+            connection = idle.pop() if idle else self._connect(place)
+        except OSError:
+            request.done(None)
+            return
+        connection.request, connection.unsent = request, request.get.head
+        connection.heard_s = now_s()
+        self._busy.add(connection)
+        if connection.is_ready:
+            self._go_on(connection, selectors.EVENT_WRITE)
+
+    def _connect(self, place: tuple[str, str, int]) -> _Connection:
+        _, host, port = place
+        found = self._addresses.get((host, port))
+        if not found:
+            told = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found = self._addresses[host, port] = deque((int(each[0]), each[4]) for each in told)
+        family, address = found[0]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.suppress(BlockingIOError):
+            sock.connect(address)
+        connection = _Connection(place, sock)
+        self._selector.register(sock, selectors.EVENT_WRITE, connection)
+        return connection
+
+    def _go_on(self, connection: _Connection, events: int) -> None:
+        try:
+            if not connection.is_ready and not self._is_agreed(connection):
+                return
+            if connection.unsent:
+                self._write(connection)
+            if events & selectors.EVENT_READ:
+                self._read(connection)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
+            return
+        except (OSError, ValueError):
+            self._fail(connection)
+
+    def _is_agreed(self, connection: _Connection) -> bool:
+        """Whether a connection can be used now. Raises OSError if it will never be."""
+        sock = connection.sock
+        if not isinstance(sock, ssl.SSLSocket):
+            if error := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                raise OSError(error, os.strerror(error))
+            if connection.place[0] == "https":
+                sock = self._with_tls(connection)
+        if isinstance(sock, ssl.SSLSocket):
+            try:
+                sock.do_handshake()
+            except ssl.SSLWantReadError:
+                self._selector.modify(sock, selectors.EVENT_READ, connection)
+                return False
+            except ssl.SSLWantWriteError:
+                self._selector.modify(sock, selectors.EVENT_WRITE, connection)
+                return False
+        connection.is_ready = True
+        self._selector.modify(sock, selectors.EVENT_READ, connection)
+        return True
+
+    def _with_tls(self, connection: _Connection) -> ssl.SSLSocket:
+        """Begin TLS on a connection, once it is there: before, there is nobody to begin it with."""
+        if self._tls is None:
+            self._tls = tls_context()
+        self._selector.unregister(connection.sock)
+        host = connection.place[1]
+        sock = self._tls.wrap_socket(
+            connection.sock, server_hostname=host, do_handshake_on_connect=False
+        )
+        connection.sock = sock
+        self._selector.register(sock, selectors.EVENT_WRITE, connection)
+        return sock
+
+    def _write(self, connection: _Connection) -> None:
+        num = connection.sock.send(connection.unsent)
+        connection.unsent = connection.unsent[num:]  # some hundred bytes: they go at once
+
+    def _read(self, connection: _Connection) -> None:
+        while connection.headers is None:  # until nothing is left: TLS may hold more of it
+            num = connection.sock.recv_into(self._buffer)
+            if not num or connection.request is None:  # the server ends what it had kept
+                raise OSError("closed")
+            connection.heard_s = now_s()
+            data = self._buffer[:num]
+            if connection.head:  # half of it came before
+                connection.head += data
+                data = memoryview(bytes(connection.head))
+            if not _take_head(connection, data):
+                connection.head[:] = data
+        while connection.rest:
+            num = connection.sock.recv_into(connection.rest)
+            if not num:
+                raise OSError("cut short")
+            connection.rest = connection.rest[num:]
+            connection.heard_s = now_s()
+        self._done(connection)
+
+    def _done(self, connection: _Connection) -> None:
+        request, headers = connection.request, connection.headers
+        assert request is not None and headers is not None
+        answer = Answer(connection.status, headers, connection.body)
+        connection.request, connection.headers, connection.is_fresh = None, None, False
+        connection.head.clear()
+        self._busy.discard(connection)
+        if headers.get(b"connection", b"").lower() == b"close":
+            self._drop(connection)
+        else:
+            self._idle[connection.place].append(connection)
+        request.done(answer)
+
+    def _fail(self, connection: _Connection) -> None:
+        request, connection.request = connection.request, None
+        if connection.is_fresh and not connection.is_ready:  # another address may answer
+            self._addresses.get(connection.place[1:], deque()).rotate()
+        self._busy.discard(connection)
+        idle = self._idle[connection.place]
+        if connection in idle:
+            idle.remove(connection)
+        self._drop(connection)
+        was_idle = not connection.is_fresh and not connection.head and connection.headers is None
+        if request is not None and was_idle:  # the server has ended what it kept: no failure yet
+            self._send(request)
+        elif request is not None:
+            request.done(None)
+
+    def _drop(self, connection: _Connection) -> None:
+        with contextlib.suppress(KeyError, ValueError, OSError):
+            self._selector.unregister(connection.sock)
+        connection.sock.close()
+
+
+def _take_head(connection: _Connection, data: memoryview) -> bool:
+    """Parse an answer's head, once it is there, and take what there is of its body. Returns whether it is;
+    raises ValueError unless it is a plain one."""
+    seen = bytes(data[:_MAX_HEAD_NBYTES])
+    end = seen.find(b"\r\n\r\n")
+    if end < 0:
+        if len(data) > _MAX_HEAD_NBYTES:
+            raise ValueError("too long a head")
+        return False
+    first, *lines = seen[:end].split(b"\r\n")
+    version, _, rest = first.partition(b" ")
+    status = int(rest[:3])
+    headers = {}
+    for line in lines:
+        name, _, value = line.partition(b":")
+        headers[name.lower()] = value.strip()
+    if version != b"HTTP/1.1" or status not in _PLAIN or b"transfer-encoding" in headers:
+        raise ValueError("not a plain answer")
+    nbytes = int(headers[b"content-length"]) if b"content-length" in headers else -1
+    if status == 304:
+        nbytes = 0  # it has no body, whatever it says (RFC 9110, 15.4.5)
+    got = data[end + 4 :]
+    wanted = connection.request.get.most_nbytes if connection.request is not None else 0
+    if status >= 400:
+        wanted = _MAX_ERROR_NBYTES
+    if not len(got) <= nbytes <= wanted:
+        raise ValueError("not the length that was asked for")
+    if len(got) == nbytes:
+        connection.body, connection.rest = bytes(got), memoryview(b"")
+    else:
+        body = connection.body = bytearray(nbytes)
+        body[: len(got)] = got
+        connection.rest = memoryview(body)[len(got) :]
+    connection.status, connection.headers = status, headers
+    return True

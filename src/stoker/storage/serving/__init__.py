@@ -1,0 +1,1 @@
+"""Serves mounts: what the kernel asks, and what trainers and workers tell, is answered from the cache or the origin."""

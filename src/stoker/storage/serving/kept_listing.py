@@ -1,0 +1,109 @@
+"""Keeps an origin's listing from run to run, in the folder of --cache-disk: a million names in two seconds.
+
+    DIR/stoker-remembered-1/<digest of the URL>.listing     head, then a part for each folder
+
+A part is read when its folder is asked for. What is found here is as old as the run that kept it: whoever
+uses it looks at the origin again (tree.py).
+Promise: a damaged file is none; one is replaced at once, so that no run reads half of it.
+"""
+
+import contextlib
+import json
+import os
+import struct
+import zlib
+from array import array
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+
+from stoker.storage.origins import Entry
+
+_HEAD = struct.Struct("<8sQI")  # name of the format, bytes of the contents' JSON, its crc
+_MAGIC = b"stoklis1"
+_LISTED, _LEARNT = "listed", "learnt"
+Contents = dict[str, dict[str, tuple[int, int, int]]]  # kind, folder: offset, bytes, crc
+
+
+class KeptListing:
+    """folder: where it is kept. Reading fails silently: then there is nothing kept."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self._path = folder / f"{blake2b(url.encode(), digest_size=16).hexdigest()}.listing"
+        self._contents: Contents = {}
+        self._data = b""
+        with contextlib.suppress(OSError, ValueError, struct.error):
+            data = self._path.read_bytes()
+            magic, nbytes, crc = _HEAD.unpack_from(data)
+            told = data[_HEAD.size : _HEAD.size + nbytes]
+            if magic == _MAGIC and zlib.crc32(told) == crc:
+                self._contents, self._data = json.loads(told), data[_HEAD.size + nbytes :]
+
+    def listed(self, folder: str) -> dict[str, Entry] | None:
+        """Return a folder's entries as they were listed; None if they are not known."""
+        return self._part(_LISTED, folder)
+
+    def learnt(self, folder: str) -> dict[str, Entry] | None:
+        """Return entries of a folder's files that were learnt by reading them."""
+        return self._part(_LEARNT, folder)
+
+    def _part(self, kind: str, folder: str) -> dict[str, Entry] | None:
+        where = self._contents.get(kind, {}).get(folder)
+        if where is None:
+            return None
+        offset, nbytes, crc = where
+        data = self._data[offset : offset + nbytes]
+        return _unpacked(data) if zlib.crc32(data) == crc else None
+
+    def save(
+        self, listed: Mapping[str, Mapping[str, Entry]], learnt: Mapping[str, Mapping[str, Entry]]
+    ) -> None:
+        """Keep what this run has found out, and of other folders what was kept. Raises OSError."""
+        contents: Contents = {_LISTED: {}, _LEARNT: {}}
+        parts: list[bytes] = []
+        at = 0
+        for kind, found in ((_LISTED, listed), (_LEARNT, learnt)):
+            kept = self._contents.get(kind, {})
+            for folder in {**kept, **found}:
+                if folder in found:
+                    data = _packed(found[folder])
+                else:
+                    offset, nbytes, _ = kept[folder]
+                    data = self._data[offset : offset + nbytes]
+                contents[kind][folder] = at, len(data), zlib.crc32(data)
+                parts.append(data)
+                at += len(data)
+        told = json.dumps(contents).encode()
+        part = self._path.with_suffix(f".{os.getpid()}.part")
+        try:
+            with part.open("wb") as opened:
+                opened.write(_HEAD.pack(_MAGIC, len(told), zlib.crc32(told)) + told)
+                opened.writelines(parts)
+            part.replace(self._path)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
+
+
+def _packed(entries: Mapping[str, Entry]) -> bytes:
+    names = "\0".join(entries).encode(errors="surrogateescape")
+    tags = "\0".join(entry.tag for entry in entries.values()).encode()
+    numbers = array("q", (n for e in entries.values() for n in (e.is_folder, e.nbytes, e.mtime_ns)))
+    head = struct.pack("<QQQ", len(entries), len(names), len(tags))
+    return head + names + tags + numbers.tobytes()
+
+
+def _unpacked(data: bytes) -> dict[str, Entry]:
+    num, names_nbytes, tags_nbytes = struct.unpack_from("<QQQ", data)
+    if not num:
+        return {}
+    tags_at = 24 + names_nbytes
+    numbers_at = tags_at + tags_nbytes
+    names = data[24:tags_at].decode(errors="surrogateescape").split("\0")
+    tags = data[tags_at:numbers_at].decode().split("\0")
+    numbers = array("q", data[numbers_at : numbers_at + 24 * num])
+    rows = zip(numbers[::3], numbers[1::3], numbers[2::3], tags, strict=True)
+    return {
+        name: Entry(bool(is_folder), nbytes, mtime_ns, tag)
+        for name, (is_folder, nbytes, mtime_ns, tag) in zip(names, rows, strict=True)
+    }

@@ -1,0 +1,110 @@
+"""One mount: its paths, the origin's files, and what a script gets where the origin fails.
+
+Promise: what cannot be had is an OSError as a file system gives it, and its URL is said on stderr.
+"""
+
+import errno
+
+from stoker.storage.origins import (
+    UNKNOWN,
+    Changed,
+    Denied,
+    Entry,
+    Missing,
+    Origin,
+    OriginError,
+)
+from stoker.storage.reading.blocks import Blocks, File, file_of
+from stoker.storage.serving.page_cache import is_cached
+from stoker.storage.serving.tree import Tree
+
+# So much of a large file is fetched before a sample asks for it: it may only look at its header.
+MOST_AHEAD_NBYTES = 32 << 20
+
+
+class Mounted:
+    """path: where it is mounted; without a slash at its end."""
+
+    def __init__(self, path: str, origin: Origin, tree: Tree, blocks: Blocks) -> None:
+        self.path, self.origin, self.tree, self._blocks = path, origin, tree, blocks
+        self._files: dict[str, File] = {}  # that were opened, by path
+        self._was_read: set[str] = set()  # the kernel may have these
+
+    def names(self, folder: str) -> list[str]:
+        """Return a folder's names in order. Raises OSError."""
+        try:
+            return self.tree.names(folder)
+        except Missing as error:
+            if self.origin.has_sizes:
+                raise as_os_error(error, self.origin.url_of(folder)) from error
+            # It may hold files all the same: an empty list would be a dataset of none.
+            raise OSError(errno.EACCES, str(error), self.origin.url_of(folder)) from error
+        except OriginError as error:
+            raise as_os_error(error, self.origin.url_of(folder)) from error
+
+    def entries(self, folder: str) -> dict[str, Entry]:
+        """Return a folder's entries by name; not to be changed. Raises OSError."""
+        try:
+            return self.tree.entries(folder)
+        except OriginError as error:
+            raise as_os_error(error, self.origin.url_of(folder)) from error
+
+    def entry(self, path: str) -> Entry:
+        """Return an entry, a file's with its size. Raises OSError."""
+        try:
+            found = self.tree.entry(path)
+            return found if found.nbytes != UNKNOWN else self._file(path).known
+        except OriginError as error:
+            raise as_os_error(error, self.origin.url_of(path)) from error
+
+    def read(self, path: str, start: int, nbytes: int) -> bytes:
+        """Return up to so many bytes of a file. Raises OSError."""
+        try:
+            self._was_read.add(path)
+            return self._blocks.read(self._file(path), start, nbytes)
+        except OriginError as error:
+            raise as_os_error(error, self.origin.url_of(path)) from error
+
+    def fetch_ahead(self, path: str) -> None:
+        """Have a file fetched before it is asked for, unless the kernel has it. Raises OriginError where
+        it is not there."""
+        file = self._files.get(path) or file_of(self.origin, path, self.tree.entry(path))
+        if file.known.is_folder:
+            return
+        file = self._hinted(file)
+        last = min(file.num_blocks, MOST_AHEAD_NBYTES // file.block_nbytes) - 1
+        if not self._blocks.lacks(file, last):
+            return
+        if path not in self._was_read or not is_cached(f"{self.path}/{path}", file.nbytes):
+            self._blocks.fetch_ahead(file, 0, last)
+
+    def found(self, file: File) -> None:
+        """Note what was learnt of a file by reading it."""
+        self.tree.learn(file.path, file.known)
+        self._files[file.path] = file
+
+    def _hinted(self, file: File) -> File:
+        """Of a file whose size is not known: with what an earlier run has learnt of it."""
+        hint = self.tree.hint(file.path) if file.nbytes == UNKNOWN else None
+        return file if hint is None else file._replace(hint=hint)
+
+    def _file(self, path: str) -> File:
+        file = self._files.get(path)
+        if file is None or self.tree.has_changed(path):
+            file = file_of(self.origin, path, self.tree.entry(path))
+            if file.nbytes == UNKNOWN:
+                file = self._hinted(file)
+                file = self._blocks.find_out(file, lambda: self._files.get(path))
+            self._files[path] = file
+        return file
+
+
+def as_os_error(error: OriginError, url: str) -> OSError:
+    code = errno.EIO
+    if isinstance(error, Missing):
+        code = errno.ENOENT
+    elif isinstance(error, Denied):
+        code = errno.EACCES
+    elif isinstance(error, Changed):
+        code = errno.ESTALE
+    return OSError(code, f"{error}", url)

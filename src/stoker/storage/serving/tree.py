@@ -1,0 +1,250 @@
+"""Knows which folders and files an origin has: each folder is listed once, and files are as they were then.
+
+Listings of folders that a script is about to walk into are fetched ahead. A listing that an earlier run
+has kept is used at once, and compared with the origin's own meanwhile: what has changed since is an error.
+Any thread may call it.
+"""
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from stoker.clock import Deadline
+from stoker.storage.origins import Again, Changed, Entry, Missing, Origin, OriginError
+from stoker.storage.reading.retry import LIMIT_S, patiently
+from stoker.storage.reading.stats import StorageStats
+from stoker.storage.serving.kept_listing import KeptListing
+
+NUM_LISTERS = 16
+_ROOT = Entry(True)
+T = TypeVar("T")
+_MAX_AHEAD = 100_000  # folders
+
+
+class _Listing:
+    """A folder's names, once they have come."""
+
+    __slots__ = ("entries", "error", "has_come", "names")
+
+    def __init__(self) -> None:
+        self.has_come = threading.Event()
+        self.entries: dict[str, Entry] = {}
+        self.names: list[str] = []  # in order, for readdir's offsets
+        self.error: Exception | None = None
+
+
+class Tree:
+    def __init__(
+        self,
+        origin: Origin,
+        stats: StorageStats,
+        limit_s: float = LIMIT_S,
+        kept: KeptListing | None = None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """kept: by an earlier run; say: told if it was out of date."""
+        self.origin, self._stats, self._limit_s = origin, stats, limit_s
+        self._kept, self._say = kept, say
+        self._has_said_old = False
+        self._changed: set[str] = set()  # paths of which the kept listing was wrong
+        self._fresh: dict[str, dict[str, Entry]] = {}  # folders as the origin lists them now
+        self._lock = threading.Lock()  # guards _listings
+        self._listings: dict[str, _Listing] = {}
+        self._hints: dict[str, dict[str, Entry]] = {}
+        self._learnt: dict[str, Entry] = {}  # by path, where the listing did not tell
+        self._ahead: queue.Queue[tuple[str, bool]] = queue.Queue(_MAX_AHEAD)  # whether to compare
+        self._is_closed = threading.Event()
+        self.threads = [
+            threading.Thread(target=self._list_ahead, name=f"storage-list-{number}", daemon=True)
+            for number in range(NUM_LISTERS)
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def names(self, folder: str) -> list[str]:
+        """Return a folder's names, in order. Raises OriginError."""
+        return self._listing(folder).names
+
+    def entries(self, folder: str) -> dict[str, Entry]:
+        """Return a folder's entries by name; not to be changed. Raises OriginError."""
+        return self._listing(folder).entries
+
+    def entry(self, path: str) -> Entry:
+        """Return the entry of a path, whose size may be UNKNOWN. Raises OriginError: Missing, if there is none."""
+        if not path:
+            return _ROOT
+        if (learnt := self._learnt.get(path)) is not None:
+            return learnt
+        if path in self._changed:
+            raise Changed("it changed since an earlier run listed it; run again")
+        folder, _, name = path.rpartition("/")
+        listing = self._listing_or_none(folder)
+        found = None if listing is None else listing.entries.get(name)
+        if found is None:
+            if listing is not None:
+                raise Missing("it is not in its folder")
+            found = self._look(path)
+            self.learn(path, found)
+        return found
+
+    def has_changed(self, path: str) -> bool:
+        """Whether a file is not what the kept listing said."""
+        return path in self._changed
+
+    def learn(self, path: str, entry: Entry) -> None:
+        """Note what was learnt of a file by reading it."""
+        self._learnt[path] = entry
+
+    def _look(self, path: str) -> Entry:
+        def ask() -> Entry:
+            self._stats.num_requests += 1
+            return self.origin.look(path)
+
+        return self._patiently(ask)
+
+    def _listing_or_none(self, folder: str) -> _Listing | None:
+        """Return a folder's listing; None where the server does not list it."""
+        try:
+            return self._listing(folder)
+        except Missing:
+            if self.origin.has_sizes:
+                raise
+            return None
+
+    def _listing(self, folder: str) -> _Listing:
+        with self._lock:
+            listing = self._listings.get(folder)
+            is_mine = listing is None
+            if listing is None:
+                listing = self._listings[folder] = _Listing()
+        if is_mine:
+            self._list(folder, listing)
+            self._look_into(folder, listing)
+        listing.has_come.wait()
+        if listing.error is not None:
+            raise listing.error
+        return listing
+
+    def _list(self, folder: str, listing: _Listing) -> None:
+        def ask() -> dict[str, Entry]:
+            self._stats.num_requests += 1
+            return self.origin.list(folder)
+
+        try:
+            kept = self._kept.listed(folder) if self._kept and self.origin.has_sizes else None
+            if kept is not None:
+                listing.entries = kept
+                self._look_again(folder)
+            else:
+                listing.entries = self._fresh[folder] = self._patiently(ask)
+                self._stats.num_listed += 1
+            listing.names = sorted(listing.entries)
+        except OriginError as error:
+            listing.error = error
+            if not isinstance(error, Missing):  # it may go well the next time
+                with self._lock:
+                    self._listings.pop(folder, None)
+        except Exception as error:  # ours, or a library's: an empty list would be a dataset of none
+            listing.error = Again(f"{type(error).__name__}: {error}")
+            with self._lock:
+                self._listings.pop(folder, None)
+        finally:
+            listing.has_come.set()
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        return patiently(ask, Deadline(self._limit_s), self._is_closed.wait, self._count_retry)
+
+    def _count_retry(self, _why: OriginError) -> None:
+        self._stats.num_retries += 1
+
+    # -- what earlier runs have kept -------------------------------------------------------------
+
+    def hint(self, path: str) -> Entry | None:
+        """Return what an earlier run has learnt of a file, whose size no listing tells."""
+        if self._kept is None:
+            return None
+        folder, _, name = path.rpartition("/")
+        if folder not in self._hints:
+            self._hints[folder] = self._kept.learnt(folder) or {}
+        return self._hints[folder].get(name)
+
+    def _look_again(self, folder: str) -> None:
+        try:
+            self._ahead.put_nowait((folder, True))
+        except queue.Full:
+            self._say_old(folder, "too many folders")
+
+    def _say_old(self, folder: str, why: str) -> None:
+        if not self._has_said_old:
+            self._has_said_old = True
+            self._say(
+                f"{self.origin.url_of(folder)} could not be listed again ({why}): this run has the list, and "
+                "files, of an earlier one"
+            )
+
+    def _compare(self, folder: str) -> None:
+        """Compare a kept listing with the origin's own."""
+        self._stats.num_requests += 1
+        try:
+            now = self._patiently(lambda: self.origin.list(folder))
+        except Missing:
+            now = {}
+        except OriginError as error:
+            self._say_old(folder, str(error))
+            return
+        self._fresh[folder] = now
+        before = self._listings[folder].entries
+        other = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
+        if not other:
+            return
+        self._changed |= {f"{folder}/{name}" if folder else name for name in other}
+        url = self.origin.url_of(folder)
+        self._say(
+            f"{url} has changed since an earlier run listed it: {len(other)} names "
+            f"({sorted(other)[0]}{', ...' if len(other) > 1 else ''}); this run has the old list, the "
+            "next one has the new; reading what was replaced is an error"
+        )
+
+    def save(self) -> None:
+        """Keep what was found out, for the next run. Raises OSError."""
+        if self._kept is None:
+            return
+        learnt: dict[str, dict[str, Entry]] = {}
+        for path, entry in tuple(self._learnt.items()):
+            folder, _, name = path.rpartition("/")
+            learnt.setdefault(folder, dict(self._kept.learnt(folder) or {}))[name] = entry
+        self._kept.save(dict(self._fresh), learnt)
+
+    # -- ahead -----------------------------------------------------------------------------------
+
+    def _look_into(self, folder: str, listing: _Listing) -> None:
+        """Have a folder's own folders listed: who lists one walks into the next."""
+        for name, entry in listing.entries.items():
+            if entry.is_folder:
+                try:
+                    self._ahead.put_nowait((f"{folder}/{name}" if folder else name, False))
+                except queue.Full:
+                    return
+
+    def _list_ahead(self) -> None:
+        while not self._is_closed.is_set():
+            folder, is_known = self._ahead.get()
+            if is_known:
+                self._compare(folder)
+                continue
+            with self._lock:
+                if self._is_closed.is_set():
+                    return
+                if folder in self._listings:
+                    continue
+                listing = self._listings[folder] = _Listing()
+            self._list(folder, listing)
+
+    def close(self) -> None:
+        """End the threads that list ahead."""
+        self._is_closed.set()
+        for _ in self.threads:
+            with contextlib.suppress(queue.Full):  # then there is enough to wake them all
+                self._ahead.put_nowait(("", False))

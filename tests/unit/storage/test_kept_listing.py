@@ -1,0 +1,122 @@
+"""Listings from run to run: what was kept is found, damage is nothing, and what changed is told."""
+
+import pytest
+
+from stoker.storage.origins import UNKNOWN, Changed, Entry
+from stoker.storage.reading.stats import StorageStats
+from stoker.storage.serving.kept_listing import KeptListing
+from stoker.storage.serving.tree import Tree
+from tests.unit.storage.fake_origin import FakeOrigin
+
+ENTRIES = {
+    "a ü.jpg": Entry(False, 10, 5, '"tag"'),
+    "sub": Entry(True),
+    "empty": Entry(False, 0, -1, ""),
+    "unknown": Entry(False, UNKNOWN),
+    "large": Entry(False, 1 << 60, 1 << 62, "x" * 100),
+}
+
+
+def kept(folder, url="s3://a"):
+    return KeptListing(folder, url)
+
+
+def test_what_was_kept_is_found_again(tmp_path):
+    kept(tmp_path).save({"": ENTRIES, "none": {}}, {"x/y": ENTRIES})
+    found = kept(tmp_path)
+    assert found.listed("") == ENTRIES and list(found.listed("")) == list(ENTRIES)
+    assert found.listed("none") == {} and found.learnt("x/y") == ENTRIES
+    assert found.listed("x/y") is found.learnt("") is None
+    assert kept(tmp_path, "s3://b").listed("") is None
+
+
+def test_folders_that_a_run_has_not_looked_at_stay_kept(tmp_path):
+    kept(tmp_path).save({"a": ENTRIES, "b": ENTRIES}, {})
+    kept(tmp_path).save({"b": {}}, {})
+    found = kept(tmp_path)
+    assert found.listed("a") == ENTRIES and found.listed("b") == {}
+
+
+@pytest.mark.parametrize("at", [0, 10, 25, 200, -5])
+def test_a_damaged_file_is_none_and_never_a_wrong_one(tmp_path, at):
+    kept(tmp_path).save({"": ENTRIES, "b": ENTRIES}, {})
+    (file,) = tmp_path.iterdir()
+    data = bytearray(file.read_bytes())
+    data[at] ^= 1
+    file.write_bytes(data)
+    found = kept(tmp_path)
+    assert found.listed("") in (None, ENTRIES) and found.listed("b") in (None, ENTRIES)
+    file.write_bytes(bytes(data[:30]))
+    assert kept(tmp_path).listed("") is None
+
+
+FILES = {"a/1.jpg": b"1", "a/2.jpg": b"22", "top": b""}
+
+
+@pytest.fixture
+def run(tmp_path):
+    trees = []
+
+    def start(origin):
+        said = []
+        trees.append(Tree(origin, StorageStats(), 5.0, kept(tmp_path), said.append))
+        return trees[-1], said
+
+    yield start
+    for tree in trees:
+        tree.close()
+        for thread in tree.threads:
+            thread.join()
+
+
+def settle(tree):
+    """Wait until listings that were taken from an earlier run have been compared."""
+    tree.close()
+    for thread in tree.threads:
+        thread.join()
+    while not tree._ahead.empty():
+        folder, is_known = tree._ahead.get()
+        if is_known:
+            tree._compare(folder)
+
+
+def test_a_second_run_has_the_list_at_once_and_compares_it(run):
+    tree, _ = run(FakeOrigin(FILES))
+    assert tree.names("") == ["a", "top"] and tree.names("a") == ["1.jpg", "2.jpg"]
+    tree.save()
+    origin = FakeOrigin(FILES)
+    origin.gate.clear()  # it does not answer yet
+    tree, said = run(origin)
+    assert tree.names("") == ["a", "top"] and tree.entry("a/2.jpg").nbytes == 2
+    origin.gate.set()
+    settle(tree)
+    assert said == [] and ("list", "a") in origin.asked
+
+
+def test_what_has_changed_is_said_and_an_error_and_the_next_run_has_it(run):
+    tree, _ = run(FakeOrigin(FILES))
+    tree.names("a")
+    tree.save()
+    now = {**FILES, "a/2.jpg": b"other", "a/3.jpg": b"new"}
+    tree, said = run(FakeOrigin(now))
+    assert tree.names("a") == ["1.jpg", "2.jpg"]
+    settle(tree)
+    assert len(said) == 1 and "2 names (2.jpg, ...)" in said[0]
+    with pytest.raises(Changed):
+        tree.entry("a/2.jpg")
+    assert tree.entry("a/1.jpg").nbytes == 1
+    tree.save()
+    tree, said = run(FakeOrigin(now))
+    assert tree.names("a") == ["1.jpg", "2.jpg", "3.jpg"]
+    settle(tree)
+    assert said == []
+
+
+def test_what_was_learnt_of_files_is_a_hint_for_the_next_run(run):
+    tree, _ = run(FakeOrigin(FILES, has_sizes=False))
+    assert tree.entry("a/1.jpg").nbytes == UNKNOWN and tree.hint("a/1.jpg") is None
+    tree.learn("a/1.jpg", Entry(False, 1, 7, "tag"))
+    tree.save()
+    tree, _ = run(FakeOrigin(FILES, has_sizes=False))
+    assert tree.hint("a/1.jpg") == Entry(False, 1, 7, "tag") and tree.hint("a/2.jpg") is None
+    assert tree.entry("a/1.jpg").nbytes == UNKNOWN  # a hint is not believed
