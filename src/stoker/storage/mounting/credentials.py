@@ -32,7 +32,7 @@ def collect(urls: list[str], environ: Mapping[str, str] = os.environ) -> dict[st
 
 
 def _of_botocore() -> dict[str, str]:
-    from botocore.session import get_session  # type: ignore[import-untyped]
+    from botocore.session import get_session
 
     session = get_session()
     credentials = session.get_credentials()

@@ -29,7 +29,7 @@ class Generic:
     has_sizes = True
 
     def __init__(self, url: str) -> None:
-        import fsspec  # type: ignore[import-untyped]
+        import fsspec
 
         self.url = url
         self.fs: Any

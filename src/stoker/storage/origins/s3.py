@@ -63,10 +63,10 @@ class _Signer:
     """Signs GETs with what s3fs was configured with, or botocore finds."""
 
     def __init__(self, fs: Any, bucket: str) -> None:
-        from botocore.auth import S3SigV4Auth  # type: ignore[import-untyped]
-        from botocore.awsrequest import AWSRequest  # type: ignore[import-untyped]
-        from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
-        from botocore.session import get_session  # type: ignore[import-untyped]
+        from botocore.auth import S3SigV4Auth
+        from botocore.awsrequest import AWSRequest
+        from botocore.exceptions import BotoCoreError
+        from botocore.session import get_session
 
         self._auth, self._request = S3SigV4Auth, AWSRequest
         session = get_session()

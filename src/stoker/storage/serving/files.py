@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import Any
 
 os.environ.setdefault("FUSE_LIBRARY_NAME", "fuse3")  # mfusepy would take libfuse 2 first
-import mfusepy  # type: ignore[import-untyped]
+import mfusepy
 
 from stoker.storage.serving.mounted import Mounted
 
