@@ -684,6 +684,28 @@ MANY = Case(
 SHORT_SCRIPTS = ("digits", "chars", "workers")
 
 
+FEW_FAR = ("--num-photos", "8000", "--num-shards", "2", "--batches-each", "2", "--epochs", "2")
+
+
+def far(case: str, *checks: Check) -> Case:
+    """Files of a server that is 10 ms and 1 Gbit/s away."""
+    return Case(
+        script="storage.py", label=case, flags=("--case", case), quick_flags=FEW_FAR,
+        is_alone=True, checks=checks,
+    )  # fmt: skip
+
+
+def far_images(how: str, work: str) -> Case:
+    """The first epoch against the link and against fsspec, later ones against the local disk."""
+    return far(
+        f"images-{how}",
+        alone(0.8, "of_link", "x", f"the link's bytes/s, {work}, first epoch"),
+        alone(8, "of_plain", "x", f"fsspec in two workers, {work}, first epoch"),
+        alone(8, "of_tuned_plain", "x", f"fsspec in 2 to 16 workers, {work}, first epoch"),
+        alone(0.95, "of_local", "x", f"the local disk, {work}, later epochs"),
+    )
+
+
 def whole(work: str, check: Check) -> Case:
     """A whole command, as long as the shell waits for it."""
     return Case(script="whole_command.py", label=work, flags=("--work", work), checks=(check,))
@@ -798,6 +820,25 @@ FIGURES = {
             name="offload",
             work="`images`, the trainer's one core busy with as long a step; one worker elsewhere",
             cases=(OFFLOAD,),
+        ),
+        Figure(
+            name="storage",
+            work="--mount of a web server 10 ms and 1 Gbit/s away: 20,000 JPEGs of 40 KB, shards of 200 MB, 1,000,000 names",
+            cases=(
+                far_images("bytes", "files"),
+                far_images("decode", "decoded"),
+                far("quarter", above("origin_frac", 0.78, "x", "the bytes, room for a quarter")),
+                far(
+                    "shards", alone(0.9, "of_link", "x", "the link's bytes/s, shards, first epoch")
+                ),
+                far("names", above("second_s", 2, " s", "to list 1,000,000 names again")),
+                far(
+                    "one",
+                    above("num_photo_requests", 1, "", "GETs of a file that 8 processes read"),
+                ),
+            ),
+            num_pairs=3,
+            num_quick_pairs=1,
         ),
         Figure(
             name="kill",

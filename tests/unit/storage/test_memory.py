@@ -17,8 +17,8 @@ def filled(budget_nbytes, num, nbytes=100):
 
 def test_blocks_are_kept_until_the_budget_is_full_and_never_dropped_for_others():
     memory, kept = filled(1000, 12)
-    assert kept == [True] * 7 + [False] * 5  # a quarter is for those that wait for a reader
-    assert all(memory.find(key(k)) == bytes([k]) * 100 for k in range(7))
+    assert kept == [True] * 9 + [False] * 3  # a sixteenth is for those that wait for a reader
+    assert all(memory.find(key(k)) == bytes([k]) * 100 for k in range(9))
 
 
 def test_it_never_holds_more_than_its_budget():
@@ -28,21 +28,21 @@ def test_it_never_holds_more_than_its_budget():
 
 
 def test_a_block_that_waited_for_its_reader_goes_when_it_was_read():
-    memory, _ = filled(1000, 8)
-    assert memory.find(key(7)) is not None
-    assert memory.was_read(key(7))
-    assert memory.find(key(7)) is None
+    memory, _ = filled(1000, 10)
+    assert memory.find(key(9)) is not None
+    assert memory.was_read(key(9))
+    assert memory.find(key(9)) is None
     assert not memory.was_read(key(0)) and memory.find(key(0)) is not None
 
 
 def test_what_nobody_reads_makes_room_after_a_while(monkeypatch):
-    memory, _ = filled(1000, 9)
+    memory, _ = filled(1000, 10)
     before = memory.room_ahead_nbytes()
     memory.drop_stale()
-    assert memory.room_ahead_nbytes() == before < 300 - 50
+    assert memory.room_ahead_nbytes() == before == 1000 - 900 - 62
     monkeypatch.setattr(module, "STALE_S", -1.0)
     memory.drop_stale()
-    assert memory.room_ahead_nbytes() == 300  # the quarter, and what is left beside the kept ones
+    assert memory.room_ahead_nbytes() == 100  # the sixteenth, and what is left beside the kept ones
 
 
 def test_a_flipped_bit_is_found_and_the_block_is_gone():

@@ -13,14 +13,15 @@ from stoker.clock import now_s
 from stoker.storage.reading.stats import StorageStats
 
 Key = tuple[bytes, int]  # of a file, as it is named by its origin's tag; number of the block
-# Of the budget, for blocks that were fetched ahead and find no room among those that are kept.
-STAGE_FRAC = 0.25
+# Of the budget, for blocks that were fetched ahead and find no room among those that are kept; no more than
+# what half a second of 1 Gbit/s brings.
+STAGE_FRAC, MAX_STAGE_NBYTES = 1 / 16, 64 << 20
 STALE_S = 30.0
 
 
 class Memory:
     def __init__(self, budget_nbytes: int, stats: StorageStats) -> None:
-        self.stage_nbytes = int(budget_nbytes * STAGE_FRAC)
+        self.stage_nbytes = min(int(budget_nbytes * STAGE_FRAC), MAX_STAGE_NBYTES)
         self._room_nbytes = budget_nbytes - self.stage_nbytes
         self._stats = stats
         self._lock = threading.Lock()  # guards all below
