@@ -112,7 +112,9 @@ def test_a_file_that_was_fetched_ahead_is_asked_for_no_more(made):
 
 
 def test_there_is_room_ahead_again_once_what_waits_was_read(made):
-    blocks = made(budget_nbytes=256_000)  # a sixteenth for what waits, the rest for three that are kept
+    blocks = made(
+        budget_nbytes=256_000
+    )  # a sixteenth for what waits, the rest for three that are kept
     files = [file(os.urandom(80_000))[1] for _ in range(4)]
     for each in files:
         blocks.fetch_ahead(each, 0, 0)
