@@ -93,7 +93,7 @@ def test_a_full_disk_costs_speed_and_is_told(number, folder, tmp_path, monkeypat
     def refuse(fd, memory, at):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(disk_module, "_write", refuse)
+    monkeypatch.setattr(disk_module, "write_at", refuse)
     settings = settings_of(tmp_path, memory=1)
     both(loader_of(impure.Pure, folder), epochs, settings=settings)
     why, counts = place_of(impure.Pure)
