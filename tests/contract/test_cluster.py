@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from multiprocessing import forkserver, resource_tracker
+from multiprocessing.process import BaseProcess
 
 import pytest
 
@@ -242,6 +243,21 @@ def test_a_signal_to_a_worker_that_ended_is_nothing(joined):
     cluster.wait_exit(C[0], soon())
     cluster.signal(C[0], signal.SIGKILL)
     assert ask(socks[1], b"who").startswith(b"1 ")
+
+
+def test_a_signal_to_a_worker_whose_end_is_not_told_yet_is_nothing(monkeypatch):
+    """The fork server reaps it, and then tells: for a moment it is alive to us."""
+    cluster = spawned()
+    with cluster.start(C[0]) as sock, cluster.start(C[1]):
+        pid = int(ask(sock, b"who").split()[1])
+        sock.sendall(b"exit")
+        cluster._processes[C[0]].join(PATIENCE_S)  # reaped
+        with monkeypatch.context() as patched:
+            patched.setattr(BaseProcess, "is_alive", lambda self: True)
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
+            cluster.signal(C[0], signal.SIGKILL)
+    cluster.close(0.0)
 
 
 def test_a_slot_can_be_started_again_and_tells_only_of_its_latest_worker(joined):

@@ -6,6 +6,7 @@ A worker that replaces a dead one starts from a copy that was made then, if one 
 Owner: one thread.
 """
 
+import contextlib
 import os
 import select
 import signal
@@ -82,7 +83,9 @@ class Spawned(Cluster):
     def signal(self, slot: Slot, signum: int) -> None:
         process = self._processes.get(slot)
         if process is not None and process.is_alive() and process.pid is not None:
-            os.kill(process.pid, signum)
+            # forkserver reaps its children: one may be gone before it has told.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signum)
 
     def wait_pid(self, slot: Slot, deadline: Deadline) -> int | None:
         if slot in self._processes:
