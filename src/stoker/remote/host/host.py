@@ -31,7 +31,7 @@ from stoker.remote.host.job_process import JobProcess, is_stopped, kill
 from stoker.remote.host.part_store import Needs, PartStore
 from stoker.remote.host.siblings import Follower, Leader, fork_followers
 from stoker.remote.net import control
-from stoker.remote.net.auth import Hello, Pass, dial, versions
+from stoker.remote.net.auth import Hello, Pass, dial, pass_of, versions
 from stoker.remote.net.link import BEAT_S, LOST_S, Link, Message, Word
 from stoker.remote.net.printed import Flow
 from stoker.remote.net.relay import HostRelay
@@ -360,7 +360,7 @@ class Host:
 
 def run(said: Way) -> int:
     """Serve until the trainer or the engine is gone."""
-    way = Pass(said["address"], said["port"], bytes.fromhex(said["token"]), said["certificate"])
+    way = pass_of(said)
     torch.set_num_threads(1)
     if has_codec := not way.address.startswith("127."):  # no codec is as fast as loopback
         warm()  # before anybody waits: the first process of a machine compiles for seconds

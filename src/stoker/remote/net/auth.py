@@ -17,8 +17,8 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from stoker.clock import Deadline
 from stoker.remote.net.tls import client_context
@@ -48,6 +48,11 @@ class Pass(NamedTuple):
     port: int
     token: bytes
     certificate: str = ""
+
+
+def pass_of(way: Mapping[str, Any]) -> Pass:
+    """Return what a Way (remote/engines/engine.py) tells of it."""
+    return Pass(way["address"], way["port"], bytes.fromhex(way["token"]), way["certificate"])
 
 
 def make_token() -> bytes:

@@ -12,21 +12,18 @@ import errno
 import json
 import os
 import socket
-import ssl
 import stat
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stoker.storage.asking.roots import SECRET
-from stoker.storage.origins import Entry
-from stoker.storage.origins.host import LENGTH
+from stoker.storage.origins import Again, Changed, Denied, Entry, Missing, OriginError, between
+from stoker.storage.origins.between import Slice, Told
 
 _OPENAT2 = 437  # the same number on every architecture
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_BENEATH = 0x02, 0x08
-_MAX_ASKED_NBYTES = 64 << 10
 _MAX_READ_NBYTES = 64 << 20
-_PIECE_NBYTES = 256 << 10
 _NUM_TRIES = 16
 _OUTSIDE = "it lies outside of the root"
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -50,47 +47,31 @@ class FileServer:
 
     def _serve(self, sock: socket.socket) -> None:
         with sock, contextlib.suppress(OSError, ValueError):
-            sock.settimeout(None)
-            with contextlib.suppress(OSError):  # no TCP: a machine that vanishes says no goodbye
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000)
-            while head := _receive(sock, LENGTH.size):
-                (nbytes,) = LENGTH.unpack(head)
-                if nbytes > _MAX_ASKED_NBYTES:
-                    return
-                self._answer(sock, json.loads(_receive(sock, nbytes)))
+            between.serve(sock, self._answer)
 
-    def _answer(self, sock: socket.socket, asked: dict[str, Any]) -> None:
-        fd = -1
+    def _answer(self, what: str, asked: dict[str, Any]) -> Told:
+        """Return what is asked for. Raises OriginError."""
         try:
             root, path = str(asked["root"]), str(asked["path"])
-            fd = self._open(root, path)
-            if asked["what"] == "list":
-                _say(sock, kind="ok", entries=self._list(fd, root, path))
-            elif asked["what"] == "look":
-                _say(sock, kind="ok", entry=_entry(os.fstat(fd)))
-            else:
-                self._send(sock, fd, int(asked["start"]), int(asked["end"]), Entry(*asked["known"]))
-        except _Refused as error:
-            _say(sock, kind=error.kind, why=str(error))
-        except (KeyError, TypeError) as error:
-            _say(sock, kind="denied", why=f"not understood: {error}")
-        finally:
-            if fd >= 0:
-                os.close(fd)
+            if what == "list":
+                return self._list(root, path)
+            if what == "look":
+                return self._look(root, path)
+            known = Entry(*asked["known"])
+            return self._read(root, path, int(asked["start"]), int(asked["end"]), known)
+        except (KeyError, TypeError, ValueError) as error:
+            raise Denied(f"not understood: {error}") from None
 
     def _open(self, root: str, path: str) -> int:
-        """Open a path beneath a root. Raises _Refused."""
+        """Open a path beneath a root. Raises OriginError."""
         if root not in self.roots:
-            raise _Refused("denied", "no dataset of the run has this root")
+            raise Denied("no dataset of the run has this root")
         if SECRET & set(path.split("/")):
-            raise _Refused("denied", "such files are not sent")
+            raise Denied("such files are not sent")
         try:
             root_fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise _Refused("missing", error.strerror or "") from None
+            raise Missing(error.strerror or "") from None
         try:
             fd = _open_beneath(root_fd, path or ".")
         finally:
@@ -98,61 +79,71 @@ class FileServer:
         mode = os.fstat(fd).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             os.close(fd)
-            raise _Refused("denied", "it is neither a file nor a folder")
+            raise Denied("it is neither a file nor a folder")
         return fd
 
-    def _list(self, fd: int, root: str, path: str) -> dict[str, list[Any]]:
+    def _list(self, root: str, path: str) -> Told:
         """Return the entries of a folder. Left out: links that leave the root or lead nowhere, and what is no
-        file or folder. Raises _Refused."""
-        found = {}
-        try:
-            names = os.listdir(fd)
-        except NotADirectoryError as error:
-            raise _Refused("missing", error.strerror or "") from None
-        except OSError as error:
-            raise _Refused("again", error.strerror or "") from None
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):  # removed just now
-                told = os.stat(name, dir_fd=fd, follow_symlinks=False)
-                if stat.S_ISLNK(told.st_mode):
-                    told = self._behind_link(root, f"{path}/{name}".lstrip("/")) or told
-                if stat.S_ISREG(told.st_mode) or stat.S_ISDIR(told.st_mode):
-                    found[name] = _entry(told)
-        return found
+        file or folder. Raises OriginError."""
+        with self._opened(root, path) as fd:
+            found = {}
+            try:
+                names = os.listdir(fd)  # noqa: PTH208  # a descriptor
+            except NotADirectoryError as error:
+                raise Missing(error.strerror or "") from None
+            except OSError as error:
+                raise Again(error.strerror or "") from None
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):  # removed just now
+                    told = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                    if stat.S_ISLNK(told.st_mode):
+                        told = self._behind_link(root, f"{path}/{name}".lstrip("/")) or told
+                    if stat.S_ISREG(told.st_mode) or stat.S_ISDIR(told.st_mode):
+                        found[name] = _entry(told)
+        return Told(json.dumps(found).encode())
 
     def _behind_link(self, root: str, path: str) -> os.stat_result | None:
-        """Return what a link leads to; None if that is nothing that may be sent. Raises _Refused if it
-        cannot be told now."""
+        """Return what a link leads to; None if that is nothing that may be sent. Raises Again if it cannot
+        be told now."""
         try:
-            fd = self._open(root, path)
-        except _Refused as error:
-            if error.kind == "again":
-                raise
+            with self._opened(root, path) as fd:
+                return os.fstat(fd)
+        except Again:
+            raise
+        except OriginError:
             return None
-        try:
-            return os.fstat(fd)
-        finally:
-            os.close(fd)
 
-    def _send(self, sock: socket.socket, fd: int, start: int, end: int, known: Entry) -> None:
-        now = Entry(*_entry(os.fstat(fd)))
-        if now != known:
-            raise _Refused("changed", "it was modified meanwhile")
-        if now.is_folder or not 0 <= start <= end <= now.nbytes or end - start > _MAX_READ_NBYTES:
-            raise _Refused("denied", "no such range")
-        _say(sock, kind="ok", nbytes=end - start)
+    def _look(self, root: str, path: str) -> Told:
+        with self._opened(root, path) as fd:
+            return Told(entry=_entry(os.fstat(fd)))
+
+    def _read(self, root: str, path: str, start: int, end: int, known: Entry) -> Told:
+        """Return a piece of a file. Raises OriginError unless it is the one that is known."""
+        fd = self._open(root, path)
+        try:
+            now = _entry(os.fstat(fd))
+            if now != known:
+                raise Changed("it was modified meanwhile")
+            if (
+                now.is_folder
+                or not 0 <= start <= end <= now.nbytes
+                or end - start > _MAX_READ_NBYTES
+            ):
+                raise Denied("no such range")
+        except BaseException:
+            os.close(fd)
+            raise
         with self._lock:
             self.num_nbytes += end - start
-        while start < end:
-            start += _send_piece(sock, fd, start, end)
+        return Told(Slice(fd, start, end))
 
-
-class _Refused(Exception):
-    """What is answered in place of what was asked for. kind: see ERRORS (storage/origins/host.py)."""
-
-    def __init__(self, kind: str, why: str) -> None:
-        super().__init__(why)
-        self.kind = kind
+    @contextlib.contextmanager
+    def _opened(self, root: str, path: str) -> Iterator[int]:
+        fd = self._open(root, path)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
 
 
 def _open_beneath(root_fd: int, path: str) -> int:
@@ -161,7 +152,7 @@ def _open_beneath(root_fd: int, path: str) -> int:
     how = _OpenHow(flags, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
     name = os.fsencode(path)
     if b"\0" in name:
-        raise _Refused("missing", "no such name")
+        raise Missing("no such name")
     code = errno.EAGAIN
     for _ in range(_NUM_TRIES):  # EAGAIN: something on the way was renamed just then (openat2(2))
         fd = int(_libc.syscall(_OPENAT2, root_fd, name, ctypes.byref(how), ctypes.sizeof(how)))
@@ -171,45 +162,15 @@ def _open_beneath(root_fd: int, path: str) -> int:
         if code != errno.EAGAIN:
             break
     if code in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
-        raise _Refused("missing", os.strerror(code))
+        raise Missing(os.strerror(code))
     if code in (errno.EXDEV, errno.EACCES, errno.EPERM, errno.ENXIO, errno.ENODEV):
-        raise _Refused("denied", _OUTSIDE if code == errno.EXDEV else os.strerror(code))
+        raise Denied(_OUTSIDE if code == errno.EXDEV else os.strerror(code))
     if code == errno.ENOSYS:
-        raise _Refused("denied", "the trainer's machine needs Linux 5.6 or later to send files")
-    raise _Refused("again", os.strerror(code))  # too many open files, ...
+        raise Denied("the trainer's machine needs Linux 5.6 or later to send files")
+    raise Again(os.strerror(code))  # too many open files, ...
 
 
-def _entry(told: os.stat_result) -> list[Any]:
+def _entry(told: os.stat_result) -> Entry:
     if stat.S_ISDIR(told.st_mode):
-        return list(Entry(True))
-    return list(Entry(False, told.st_size, told.st_mtime_ns, f"{told.st_ino}-{told.st_ctime_ns}"))
-
-
-def _send_piece(sock: socket.socket, fd: int, start: int, end: int) -> int:
-    if isinstance(sock, ssl.SSLSocket):
-        piece = os.pread(fd, min(end - start, _PIECE_NBYTES), start)
-        sock.sendall(piece)
-        num = len(piece)
-    else:
-        num = os.sendfile(sock.fileno(), fd, start, end - start)
-    if not num:  # cut short meanwhile: the other side sees no end of it, and asks again
-        raise OSError(errno.EIO, "the file was cut short")
-    return num
-
-
-def _say(sock: socket.socket, nbytes: int = 0, **told: Any) -> None:
-    said = json.dumps({"nbytes": nbytes, **told}).encode()
-    sock.sendall(LENGTH.pack(len(said)) + said)
-
-
-def _receive(sock: socket.socket, nbytes: int) -> bytes:
-    """Return so many bytes; none if the connection ends before the first of them."""
-    data = b""
-    while len(data) < nbytes:
-        piece = sock.recv(nbytes - len(data))
-        if not piece:
-            if data:
-                raise ConnectionError("cut short")
-            return b""
-        data += piece
-    return data
+        return Entry(True)
+    return Entry(False, told.st_size, told.st_mtime_ns, f"{told.st_ino}-{told.st_ctime_ns}")

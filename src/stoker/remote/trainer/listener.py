@@ -25,13 +25,14 @@ from stoker.remote.net.auth import (
 )
 from stoker.remote.net.tls import make_certificate, server_context
 from stoker.remote.trainer.files import FileServer
+from stoker.remote.trainer.peers import PeerDirectory
 
 HANDSHAKE_S = 5.0
 MAX_STRANGERS = 64  # peers that are shaking hands
 # Where that many are, the one that came first gives way once it has had so long; a host takes a
 # tenth of that. Who comes where none has had it is turned away at once: hosts come again.
 SHORT_S = 0.5
-FILES = "files"  # what a machine's storage process wants
+FILES, PEERS = "files", "peers"  # what a machine's storage process wants
 MAX_TOLD = 16  # reasons for which somebody was turned away
 
 
@@ -54,7 +55,7 @@ class Listener:
         self._post = post
         self._let_in = let_in
         self._tell = tell
-        self._files = files
+        self._files, self._peers = files, PeerDirectory()
         self._token = make_token()
         self._context: ssl.SSLContext | None = None
         self._listening: socket.socket | None = None
@@ -133,6 +134,10 @@ class Listener:
             if hello.get("wants") == FILES:
                 self._post(lambda: self._serve_files(sock, node))
                 return
+            if hello.get("wants") == PEERS:
+                member = str(hello["member"])
+                self._post(lambda: self._serve_peer(sock, member))
+                return
             if note := hello.get("note"):
                 self._post(lambda: self._tell_once(f"{node}: {note}"))
         except Exception as error:  # whatever a stranger does, its place is free again
@@ -144,7 +149,7 @@ class Listener:
     def _why_refused(self, hello: Hello) -> str:
         if hello.get("cannot"):
             return f"{hello['node']}: {hello['cannot']}"
-        if self._settings["allow_mismatch"] or hello.get("wants") == FILES:
+        if self._settings["allow_mismatch"] or hello.get("wants") in (FILES, PEERS):
             return ""
         return why_unlike(self._settings["versions"], hello)
 
@@ -164,6 +169,10 @@ class Listener:
             f"{node} lacks {', '.join(self._files.roots)}: files there are sent from here"
         )
         self._files.serve(sock)
+
+    def _serve_peer(self, sock: socket.socket, member: str) -> None:
+        self._shaking.pop(sock, None)
+        self._peers.serve(sock, member)
 
     def _tell_once(self, text: str) -> None:
         if text not in self._told and len(self._told) < MAX_TOLD:

@@ -9,6 +9,7 @@ which a thread owns; the main thread owns the engine; one loads decoders, which 
 a receiver may be silent, and ends. Shared: `_inbox`, and what is printed.
 """
 
+import contextlib
 import functools
 import json
 import mmap
@@ -25,7 +26,7 @@ from typing import Any, NoReturn
 from stoker import descriptors
 from stoker.clock import Deadline, now_s
 from stoker.poll_loop import PollLoop
-from stoker.remote.engines.engine import Engine, Settings, make_engine
+from stoker.remote.engines.engine import Engine, Settings, Way, make_engine
 from stoker.remote.net import control
 from stoker.remote.net.control import MESSAGE_NBYTES
 from stoker.remote.net.link import BEAT_S
@@ -184,6 +185,7 @@ class Receiver:
             if "mounts_away" in self._settings:
                 way["mounts_away"] = {**self._settings["mounts_away"], "way": dict(way)}
             self._post(lambda: self._loop.add(self._listener.fileno(), self._accept))
+            self._tell_storage(way)
             if not dialled.startswith("127."):  # see host.py, `run`
                 threading.Thread(target=self._load_decoders, daemon=True).start()
             self._post(lambda: self._connected(engine))
@@ -195,6 +197,14 @@ class Receiver:
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             self._post(lambda: self._say(control.NoEngine(text)))
+
+    def _tell_storage(self, way: Way) -> None:
+        """Have this machine's storage process meet those of other machines."""
+        away = self._settings.get("mounts_away")
+        if away is not None and away["socket"]:
+            to_trainer = {name: way[name] for name in ("address", "port", "token", "certificate")}
+            with contextlib.suppress(OSError):  # it has ended, and says so
+                ask(str(away["socket"]), {"join": to_trainer})
 
     def _load_decoders(self) -> None:
         """Load decoders: takes seconds if they are compiled first, ten times that if busy."""

@@ -15,6 +15,7 @@ from stoker.storage.origins.origin import (
     Origin,
     OriginError,
     Piece,
+    Source,
 )
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Origin",
     "OriginError",
     "Piece",
+    "Source",
     "open_origin",
     "tls_context",
 ]

@@ -3,6 +3,7 @@
 Pure.
 """
 
+import socket
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -19,13 +20,18 @@ class Entry(NamedTuple):
     tag: str = ""
 
 
+SILENT_S = 20.0  # then a connection is taken for dead
+
+
 class Get(NamedTuple):
     """A GET as it is sent. place: scheme, host and port; head: request line and headers; most_nbytes: that
-    its body may have."""
+    its body may have; dial: connects to that place, where only its owner can; may wait, and raise."""
 
     place: tuple[str, str, int]
     head: bytes
     most_nbytes: int
+    dial: Callable[[], socket.socket] | None = None
+    silent_s: float = SILENT_S
 
 
 class Answer(NamedTuple):
@@ -66,7 +72,21 @@ class Piece(NamedTuple):
     body: bytes | bytearray
 
 
-class Origin(Protocol):
+class Source(Protocol):
+    """What can be asked for bytes of files by a GET: an origin, or another machine that reads it."""
+
+    def get(
+        self, path: str, start: int, end: int, known: Entry, hint: Entry | None = None
+    ) -> Get | None:
+        """Return the GET that `Origin.read` would send, for who sends many; None if it does something else."""
+
+    def got(
+        self, answer: Answer, start: int, end: int, known: Entry, hint: Entry | None = None
+    ) -> Piece:
+        """Return what `Origin.read` makes of that GET's answer. Raises OriginError."""
+
+
+class Origin(Source, Protocol):
     """Read-only files below one URL. Called by many threads at once.
 
     Each method raises an OriginError; `Again` where another try may help. Paths are relative, with
@@ -89,16 +109,6 @@ class Origin(Protocol):
         """Return the bytes [start, end) of a file, all of them. Raises Changed unless the file is
         the one of `known`; of one whose size is UNKNOWN there may be fewer, and none if it is still
         the one of `hint`."""
-
-    def get(
-        self, path: str, start: int, end: int, known: Entry, hint: Entry | None = None
-    ) -> Get | None:
-        """Return the GET that `read` would send, for who sends many; None if it does something else."""
-
-    def got(
-        self, answer: Answer, start: int, end: int, known: Entry, hint: Entry | None = None
-    ) -> Piece:
-        """Return what `read` makes of that GET's answer. Raises OriginError."""
 
     def url_of(self, path: str) -> str:
         """Return a file's URL, for messages."""

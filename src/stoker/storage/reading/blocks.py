@@ -15,10 +15,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from stoker.clock import Deadline, now_s
-from stoker.storage.origins import UNKNOWN, Again, Answer, Entry, Origin, Piece
+from stoker.storage.origins import UNKNOWN, Again, Answer, Entry, Origin, Piece, Source
 from stoker.storage.reading.disk import Disk
 from stoker.storage.reading.getter import Getter, Request
 from stoker.storage.reading.memory import Key, Memory
@@ -82,11 +82,16 @@ class _Fetch:
         "has_come",
         "is_ahead",
         "num",
+        "source",
         "start",
     )
 
-    def __init__(self, file: File, first: int, num: int, is_ahead: bool) -> None:
+    def __init__(
+        self, file: File, first: int, num: int, is_ahead: bool, source: Source | None
+    ) -> None:
+        """source: who is asked now; None: that is decided when its turn comes."""
         self.file, self.first, self.num, self.is_ahead = file, first, num, is_ahead
+        self.source = source
         self.has_come = threading.Event()
         self.error: Exception | None = None
         self.got: dict[int, bytes] = {}  # by number of the block
@@ -95,6 +100,22 @@ class _Fetch:
         self.end = end if file.nbytes == UNKNOWN else min(end, file.nbytes)
         self.asked = file.path, self.start, self.end, file.known, file.hint
         self.found: File | None = None  # what a file turned out to be whose size was not known
+
+    def wait(self) -> None:
+        """Wait until it has come. Raises what has failed it."""
+        self.has_come.wait()
+        if self.error is not None:
+            raise self.error
+
+
+class Homes(Protocol):
+    """Other machines that have blocks."""
+
+    def source_of(self, file: File, first: int) -> Source | None:
+        """Return who has to be asked first for a block; None if that is the origin."""
+
+    def has_failed(self, source: Source) -> None:
+        """Note that one has not answered."""
 
 
 class Blocks:
@@ -107,11 +128,13 @@ class Blocks:
         num_at_once: int = NUM_AT_ONCE,
         on_error: Callable[[str, Exception], None] = lambda url, error: None,
         on_found: Callable[[File], None] = lambda file: None,
+        homes: Homes | None = None,
     ) -> None:
         """on_error: told of each fetch that failed for good; on_found: of each file whose size was
-        not known before."""
+        not known before; homes: who is asked before the origin."""
         self.stats, self.memory, self.disk = stats, memory, disk
         self._limit_s, self._on_error, self._on_found = limit_s, on_error, on_found
+        self._homes = homes
         lock = threading.Lock()  # guards all below
         self._work, self._room = lock, threading.Condition(lock)
         self._wanted: deque[_Fetch] = deque()
@@ -150,6 +173,26 @@ class Blocks:
             if stop == len(data):
                 self._was_read((file.digest, number))
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def read_for_peer(self, file: File, start: int, end: int) -> bytes:
+        """Return bytes of a file for another machine: of the origin, if they are not here. Raises
+        OriginError."""
+        size = file.block_nbytes
+        first, last = start // size, (min(end, file.nbytes) - 1) // size
+        pieces = []
+        for number in range(first, last + 1):
+            data = self._find(file, number)
+            while data is None:
+                fetch = self._want(file, number, last, file.origin)
+                if fetch is None:  # it has come just now
+                    data = self._find(file, number)
+                else:
+                    fetch.wait()
+                    data = fetch.got.get(number)
+            pieces.append(data)
+            self._was_read((file.digest, number))
+        whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return whole[start - first * size : end - first * size]
 
     def _count(self, file: File, number: int, nbytes: int) -> None:
         """Count bytes that were found here, but for those that were fetched for this very reader."""
@@ -193,8 +236,7 @@ class Blocks:
             fetch.has_come.wait()
             self.stats.num_waits += 1
             self.stats.wait_s += now_s() - began_s
-        if fetch.error is not None:
-            raise fetch.error
+        fetch.wait()
         return fetch
 
     def _find(self, file: File, number: int) -> bytes | None:
@@ -205,20 +247,24 @@ class Blocks:
             self.memory.add(key, data)
         return data
 
-    def _want(self, file: File, number: int, last: int) -> _Fetch | None:
+    def _want(
+        self, file: File, number: int, last: int, source: Source | None = None
+    ) -> _Fetch | None:
         """Return the fetch that brings a block: one that is on its way, or a new one, with the blocks
-        up to `last` that are missing, too. None if it is here."""
+        up to `last` that are missing, too. None if it is here. source: who a new one asks, and no other."""
         with self._work:  # what has come is kept before its fetch is forgotten
             is_coming = (file.digest, number) in self._coming
             if not is_coming and self._has(file, number):
                 return None
-            return self._wanted_fetch(file, number, last)
+            return self._wanted_fetch(file, number, last, source)
 
-    def _wanted_fetch(self, file: File, number: int, last: int) -> _Fetch:
+    def _wanted_fetch(
+        self, file: File, number: int, last: int, source: Source | None = None
+    ) -> _Fetch:
         """As _want, under the lock."""
         fetch = self._coming.get((file.digest, number))
         if fetch is None:
-            fetch = self._add(file, number, last, is_ahead=False)
+            fetch = self._add(file, number, last, False, source)
         elif fetch in self._ahead:  # it has not begun: now somebody waits for it
             self._ahead.remove(fetch)
             self._wanted.append(fetch)
@@ -277,11 +323,15 @@ class Blocks:
             or (self.disk is not None and self.disk.has(key))
         )
 
-    def _add(self, file: File, first: int, last: int, is_ahead: bool) -> _Fetch:
+    def _add(
+        self, file: File, first: int, last: int, is_ahead: bool, source: Source | None = None
+    ) -> _Fetch:
         num = 1
-        while num < MERGED_BLOCKS and first + num <= last and not self._has(file, first + num):
+        # Not beyond a multiple of 4 MiB: there another machine may be who is to be asked.
+        most = MERGED_BLOCKS - first % MERGED_BLOCKS
+        while num < most and first + num <= last and not self._has(file, first + num):
             num += 1
-        fetch = _Fetch(file, first, num, is_ahead)
+        fetch = _Fetch(file, first, num, is_ahead, source)
         for number in range(first, first + num):
             self._coming[file.digest, number] = fetch
         if is_ahead:
@@ -311,28 +361,45 @@ class Blocks:
                 if not queue or self._num_in_threads >= most:
                     return None
                 fetch = queue.popleft()
+            if fetch.source is None:
+                home = self._homes and self._homes.source_of(fetch.file, fetch.first)
+                fetch.source = home or fetch.file.origin
             get = None
             with contextlib.suppress(Exception):  # the thread that tries again will be told
-                get = fetch.file.origin.get(*fetch.asked)
+                get = fetch.source.get(*fetch.asked)
             if get is not None:
-                self.stats.num_requests += 1
-                return Request(get, partial(self._got, fetch))
+                self.stats.num_requests += fetch.source is fetch.file.origin
+                return Request(get, partial(self._got, fetch, fetch.source))
             self._hand_to_thread(fetch)
 
-    def _got(self, fetch: _Fetch, answer: Answer | None) -> None:
+    def _got(self, fetch: _Fetch, source: Source, answer: Answer | None) -> None:
         """Take a GET's answer; if there is none, or it is an error, a thread looks into it, with patience."""
+        is_origin = source is fetch.file.origin
         try:
             if answer is not None:
-                piece = fetch.file.origin.got(answer, *fetch.asked[1:])
+                piece = source.got(answer, *fetch.asked[1:])
                 self._end(fetch, partial(self._took, fetch, piece))
                 return
         except Again:
             pass
         except Exception as error:
-            self._fail(fetch, error)
-            return
-        self.stats.num_retries += 1
-        self._hand_to_thread(fetch)
+            if is_origin:
+                self._fail(fetch, error)
+                return
+        if is_origin:
+            self.stats.num_retries += 1
+            self._hand_to_thread(fetch)
+        else:
+            self._ask_origin(fetch, source, answer)
+
+    def _ask_origin(self, fetch: _Fetch, source: Source, answer: Answer | None) -> None:
+        """Have the origin asked for what another machine has not sent."""
+        if answer is None and self._homes is not None:
+            self._homes.has_failed(source)
+        fetch.source = fetch.file.origin
+        with self._work:
+            self._wanted.appendleft(fetch)
+        self._getter.wake()
 
     def _hand_to_thread(self, fetch: _Fetch) -> None:
         with self._work:
@@ -378,7 +445,10 @@ class Blocks:
         body = memoryview(whole)
         if file.nbytes == UNKNOWN:
             file = fetch.found = file_of(file.origin, file.path, piece.known)
-        self.stats.remote_nbytes += len(body)
+        if fetch.source is fetch.file.origin:
+            self.stats.remote_nbytes += len(body)
+        else:
+            self.stats.peer_nbytes += len(body)
         if fetch.is_ahead:
             self.stats.ahead_nbytes += len(body)
         size = file.block_nbytes
@@ -400,11 +470,14 @@ class Blocks:
         self.stats.num_retries += 1
 
     def close(self) -> None:
-        """End the fetchers; what they fetch is lost."""
+        """End the fetchers; what they fetch is lost, and who waits for it is told so."""
         self._is_closed.set()
         self._getter.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         with self._room:
+            for fetch in self._coming.values():
+                fetch.error = fetch.error or Again("the run ends")
+                fetch.has_come.set()
             self._room.notify_all()
 
 

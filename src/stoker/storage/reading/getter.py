@@ -22,7 +22,7 @@ from stoker.storage.origins import Answer, Get, tls_context
 
 _READ_NBYTES = 256 << 10
 _MAX_HEAD_NBYTES = 16 << 10
-SILENT_S = 20.0  # then a connection is taken for dead
+MAX_IDLE = 256  # connections that are kept, in all
 _PLAIN = (200, 206, 304, 403, 404, 410, 412, 416)
 _MAX_ERROR_NBYTES = 64 << 10  # of a page that explains one
 
@@ -37,9 +37,9 @@ class Request(NamedTuple):
 class _Connection:
     """A connection, and the request that is on its way there."""
 
-    def __init__(self, place: tuple[str, str, int], sock: socket.socket) -> None:
-        self.place, self.sock = place, sock
-        self.is_ready = False  # connected, and TLS agreed on
+    def __init__(self, place: tuple[str, str, int], sock: socket.socket, is_ready: bool) -> None:
+        """is_ready: connected, and TLS agreed on."""
+        self.place, self.sock, self.is_ready = place, sock, is_ready
         self.is_fresh = True  # has answered nothing yet
         self.request: Request | None = None
         self.unsent = b""
@@ -60,7 +60,10 @@ class Getter:
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._selector.register(self._wake_fd, selectors.EVENT_READ, None)
         self._idle: defaultdict[tuple[str, str, int], list[_Connection]] = defaultdict(list)
+        self._num_idle = 0
         self._busy: set[_Connection] = set()
+        self._num_dialled = 0  # places that threads dial now
+        self._dialled: deque[tuple[Request, socket.socket | None]] = deque()
         self._addresses: dict[tuple[str, int], deque[tuple[int, Any]]] = {}
         self._due_s = 0.0  # the next look at timeouts
         self._tls: ssl.SSLContext | None = None
@@ -81,6 +84,7 @@ class Getter:
         os.eventfd_write(self._wake_fd, 1)
         self._thread.join()
         os.close(self._wake_fd)
+        self._hang_up()
 
     # -- the thread's ----------------------------------------------------------------------------
 
@@ -97,9 +101,11 @@ class Getter:
 
     def _serve(self) -> None:
         while not self._is_closed:
+            self._take_dialled()
             self._send_all()
             self._sleeps = True
-            self._send_all()  # what came meanwhile woke nobody
+            self._take_dialled()  # what came meanwhile woke nobody
+            self._send_all()
             ready = self._selector.select(1.0)
             self._sleeps = False
             for key, events in ready:
@@ -113,22 +119,68 @@ class Getter:
                 self._check_timeouts()
 
     def _send_all(self) -> None:
-        while len(self._busy) < self._num_at_once and (request := self._take()) is not None:
+        while (
+            len(self._busy) + self._num_dialled < self._num_at_once
+            and (request := self._take()) is not None
+        ):
             self._send(request)
 
     def _check_timeouts(self) -> None:
-        limit_s = now_s() - SILENT_S
-        for connection in [each for each in self._busy if each.heard_s < limit_s]:
-            self._fail(connection)
+        now = now_s()
+        for connection in tuple(self._busy):
+            request = connection.request
+            if request is not None and connection.heard_s < now - request.get.silent_s:
+                self._fail(connection)
 
     def _send(self, request: Request) -> None:
         place = request.get.place
         idle = self._idle[place]
-        try:
-            connection = idle.pop() if idle else self._connect(place)
-        except OSError:
-            request.done(None)
-            return
+        if idle:
+            self._num_idle -= 1
+            self._send_on(idle.pop(), request)
+        elif request.get.dial is not None:
+            self._num_dialled += 1
+            threading.Thread(target=self._dial, args=(request,), daemon=True).start()
+        else:
+            try:
+                connection = self._connect(place)
+            except OSError:
+                request.done(None)
+            else:
+                self._send_on(connection, request)
+
+    def _dial(self, request: Request) -> None:
+        """Dial a place, on a thread of its own: its handshakes wait for the other side."""
+        assert request.get.dial is not None
+        sock = None
+        with contextlib.suppress(Exception):  # there is no answer, then
+            sock = request.get.dial()
+        self._dialled.append((request, sock))
+        if self._is_closed:
+            self._hang_up()
+        self.wake()
+
+    def _hang_up(self) -> None:
+        """Close what was dialled and is of no use any more."""
+        with contextlib.suppress(IndexError):
+            while True:
+                _, sock = self._dialled.popleft()
+                if sock is not None:
+                    sock.close()
+
+    def _take_dialled(self) -> None:
+        while self._dialled:
+            request, sock = self._dialled.popleft()
+            self._num_dialled -= 1
+            if sock is None:
+                request.done(None)
+                continue
+            sock.setblocking(False)
+            connection = _Connection(request.get.place, sock, is_ready=True)
+            self._selector.register(sock, selectors.EVENT_READ, connection)
+            self._send_on(connection, request)
+
+    def _send_on(self, connection: _Connection, request: Request) -> None:
         connection.request, connection.unsent = request, request.get.head
         connection.heard_s = now_s()
         self._busy.add(connection)
@@ -147,7 +199,7 @@ class Getter:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with contextlib.suppress(BlockingIOError):
             sock.connect(address)
-        connection = _Connection(place, sock)
+        connection = _Connection(place, sock, is_ready=False)
         self._selector.register(sock, selectors.EVENT_WRITE, connection)
         return connection
 
@@ -232,8 +284,16 @@ class Getter:
         if headers.get(b"connection", b"").lower() == b"close":
             self._drop(connection)
         else:
-            self._idle[connection.place].append(connection)
+            self._keep_idle(connection)
         request.done(answer)
+
+    def _keep_idle(self, connection: _Connection) -> None:
+        self._idle[connection.place].append(connection)
+        self._num_idle += 1
+        if self._num_idle > MAX_IDLE:
+            most = max(self._idle.values(), key=len)
+            self._num_idle -= 1
+            self._drop(most.pop(0))
 
     def _fail(self, connection: _Connection) -> None:
         request, connection.request = connection.request, None
@@ -243,6 +303,7 @@ class Getter:
         idle = self._idle[connection.place]
         if connection in idle:
             idle.remove(connection)
+            self._num_idle -= 1
         self._drop(connection)
         was_idle = not connection.is_fresh and not connection.head and connection.headers is None
         if request is not None and was_idle:  # the server has ended what it kept: no failure yet

@@ -13,6 +13,7 @@ from stoker.storage.origins import (
     Missing,
     Origin,
     OriginError,
+    Piece,
 )
 from stoker.storage.reading.blocks import Blocks, File, file_of
 from stoker.storage.serving.page_cache import is_cached
@@ -64,6 +65,13 @@ class Mounted:
             return self._blocks.read(self._file(path), start, nbytes)
         except OriginError as error:
             raise as_os_error(error, self.origin.url_of(path)) from error
+
+    def piece_for_peer(self, path: str, start: int, end: int, known: Entry) -> Piece:
+        """Return bytes of a file for another machine, which knows it so. Raises OriginError."""
+        file = file_of(self.origin, path, known)
+        if known.nbytes == UNKNOWN:
+            file = self._file(path)
+        return Piece(file.known, self._blocks.read_for_peer(file, start, min(end, file.nbytes)))
 
     def fetch_ahead(self, path: str) -> None:
         """Have a file fetched before it is asked for, unless the kernel has it. Raises OriginError where

@@ -9,7 +9,10 @@ from typing import Any
 from stoker import speak
 from stoker.kept_files import NAME
 from stoker.storage.asking.control import Listener, Message
-from stoker.storage.origins import Missing, Origin, OriginError, open_origin
+from stoker.storage.origins import UNKNOWN, Denied, Missing, Origin, OriginError, open_origin
+from stoker.storage.origins.between import Told
+from stoker.storage.peers.homes import Homes
+from stoker.storage.peers.joining import Joining, asked_of
 from stoker.storage.reading.blocks import Blocks, File
 from stoker.storage.reading.disk import Disk
 from stoker.storage.reading.memory import Memory
@@ -43,6 +46,7 @@ class Serving:
         self.stats = StorageStats()
         self._said: set[str] = set()
         self._why_not = ""  # libfuse does not serve
+        homes = Homes(name)
         self._blocks = Blocks(
             Memory(memory_nbytes, self.stats),
             None if disk is None else self._open_disk(*disk),
@@ -50,8 +54,10 @@ class Serving:
             limit_s,
             on_error=self._say_error,
             on_found=self._found,
+            homes=homes,
         )
         self._by_origin: dict[int, Mounted] = {}
+        self._by_url: dict[str, Mounted] = {}
         self._mounts: list[tuple[Mounted, int]] = []
         for path, url, fd in mounts:
             origin = _open(url, way)
@@ -60,10 +66,13 @@ class Serving:
             tree = Tree(origin, self.stats, limit_s, kept, speak.say)
             mounted = Mounted(path, origin, tree, self._blocks)
             _check(mounted, min(limit_s, ANSWERS_WITHIN_S))
-            self._by_origin[id(origin)] = mounted
+            self._by_origin[id(origin)] = self._by_url[url] = mounted
             self._mounts.append((mounted, fd))
         self._learnt = Learnt()
         self._ahead = Ahead([mounted for mounted, _ in self._mounts], self._blocks)
+        self._joining = Joining(name, list(self._by_url), homes, self._answer_peer)
+        if way is not None:
+            self._joining.join(way)
         self._listener = Listener(name, self._answer)
 
     def _open_disk(self, path: Path, nbytes: int, keeps: bool) -> Disk | None:
@@ -98,6 +107,7 @@ class Serving:
         on_end()
 
     def close(self) -> None:
+        self._joining.close()
         self._ahead.close()
         for mounted, _ in self._mounts:
             with contextlib.suppress(OSError):
@@ -120,9 +130,21 @@ class Serving:
             self._learnt.learn(message["of"], message["opened"])
         elif "begin" in message:
             self._ahead.begin(message["begin"])
+        elif "join" in message:
+            self._joining.join(message["join"])
+            return {}
         elif "stats" in message:
             return self._told()
         return None
+
+    def _answer_peer(self, _what: str, asked: dict[str, Any]) -> Told:
+        """Return what another machine asks for. Raises OriginError."""
+        url, path, start, end, known = asked_of(asked)
+        mounted = self._by_url.get(url)
+        if mounted is None:
+            raise Denied("it is not mounted here")
+        piece = mounted.piece_for_peer(path, start, end, known)
+        return Told(bytes(piece.body), piece.known if known.nbytes == UNKNOWN else None)
 
     def _told(self) -> dict[str, Any]:
         return {

@@ -1,0 +1,66 @@
+"""Tells the machines that serve mounts of each other: storage processes, which ask each other for blocks.
+
+    to each    {"came": [member, ...]} or {"gone": [name, ...]}, a line
+
+A member is told as storage/peers/homes.py has it. Who asks has proved the run's token.
+Threads: one a connection.
+"""
+
+import contextlib
+import json
+import select
+import socket
+import threading
+from typing import Any
+
+SENT_WITHIN_S = 5.0  # or a machine is taken for gone
+
+
+class PeerDirectory:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards all below, and what is done with the sockets
+        self._members: dict[socket.socket, list[Any]] = {}
+
+    def serve(self, sock: socket.socket, member: str) -> None:
+        """Serve a machine until its connection ends, on a thread. member: as it tells of itself, JSON."""
+        threading.Thread(target=self._serve, args=(sock, member), name="peers", daemon=True).start()
+
+    def _serve(self, sock: socket.socket, told: str) -> None:
+        with sock, contextlib.suppress(OSError, ValueError):
+            member = json.loads(told)
+            sock.settimeout(SENT_WITHIN_S)
+            try:
+                with self._lock:
+                    _say(sock, came=[*self._members.values()])
+                    self._tell(came=[member])
+                    self._members[sock] = member
+                self._wait_end(sock)
+            finally:
+                self._remove(sock)
+
+    def _wait_end(self, sock: socket.socket) -> None:
+        poller = select.poll()
+        poller.register(sock, select.POLLIN | select.POLLRDHUP)
+        while poller.poll():
+            with self._lock:  # TLS: one thread at a time
+                if not sock.recv(4096):
+                    return
+
+    def _remove(self, sock: socket.socket) -> None:
+        with self._lock:
+            member = self._members.pop(sock, None)
+            if member is not None:
+                self._tell(gone=[member[0]])
+
+    def _tell(self, **told: Any) -> None:
+        """Tell all; who does not listen is hung up on, and its thread removes it."""
+        for sock in self._members:
+            try:
+                _say(sock, **told)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+
+def _say(sock: socket.socket, **told: Any) -> None:
+    sock.sendall(json.dumps(told).encode() + b"\n")

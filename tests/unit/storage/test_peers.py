@@ -1,0 +1,226 @@
+"""Machines that read one origin: it is asked once for each block, and whatever a machine does, reads go on."""
+
+import contextlib
+import os
+import socket
+import threading
+
+import pytest
+
+from stoker.clock import Deadline
+from stoker.remote.net.auth import Stranger, dial, make_token, pass_of
+from stoker.remote.trainer.listener import Listener
+from stoker.storage.origins import Again, Denied
+from stoker.storage.origins.between import Machine, Told
+from stoker.storage.peers.homes import Homes
+from stoker.storage.peers.joining import Joining, asked_of
+from stoker.storage.reading.blocks import Blocks
+from stoker.storage.reading.memory import Memory
+from stoker.storage.reading.stats import StorageStats
+from stoker.storage.serving.mounted import Mounted
+from stoker.storage.serving.tree import Tree
+from tests.unit.storage.fake_origin import FakeOrigin
+
+FILES = {f"{k}.bin": os.urandom(10_000 + k) for k in range(40)} | {"big": os.urandom(9 << 20)}
+LIMIT_S = 10.0
+
+
+class Node:
+    """One machine's storage process, without the kernel's part."""
+
+    def __init__(self, name, origin, way):
+        stats = StorageStats()
+        self.homes, self.origin = Homes(name), origin
+        self.blocks = Blocks(Memory(64 << 20, stats), None, stats, 5.0, homes=self.homes)
+        self.stats, self.gate = stats, threading.Event()
+        self.gate.set()
+        self.tree = Tree(origin, stats)
+        self.mounted = Mounted("/at", origin, self.tree, self.blocks)
+        self.joining = Joining(name, [origin.url], self.homes, self._answer)
+        self.joining.join({**way, "node": name})
+
+    def _answer(self, what, asked):
+        self.gate.wait()
+        _, path, start, end, known = asked_of(asked)
+        piece = self.mounted.piece_for_peer(path, start, end, known)
+        return Told(bytes(piece.body), piece.known)
+
+    def wait_peers(self, num):
+        deadline = Deadline(LIMIT_S)
+        while len(self.homes._peers) != num:
+            assert not deadline.is_over(), self.homes._peers
+            threading.Event().wait(0.01)
+
+    def read(self, path):
+        return self.mounted.read(path, 0, 16 << 20)
+
+    def close(self):
+        self.gate.set()
+        self.joining.close()
+        self.blocks.close()
+        self.blocks._pool.shutdown()
+        self.tree.close()
+        for thread in self.tree.threads:
+            thread.join()
+
+
+@pytest.fixture(params=["tls", "plain"])
+def way(request):
+    """Of a run whose listener is there."""
+    posted = []
+    settings = {"no_tls": request.param == "plain", "allow_mismatch": False, "versions": {}}
+    listener = Listener(settings, posted.append, lambda *_: None, lambda _: None)
+    bound = "127.0.0.1"
+    told = listener.open(bound, bound)
+    if request.param == "tls":
+        from stoker.remote.net.tls import make_certificate, server_context
+
+        told["certificate"], key = make_certificate()
+        listener._context = server_context(told["certificate"], key)
+    stop = threading.Event()
+
+    def own():
+        listener._listening.settimeout(0.05)
+        while not stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                listener.accept()
+            while posted:
+                posted.pop(0)()
+
+    thread = threading.Thread(target=own)
+    thread.start()
+    yield told
+    stop.set()
+    thread.join()
+    listener._listening.close()
+
+
+@pytest.fixture
+def nodes(way):
+    made = []
+
+    def make(names, **how):
+        made.extend(Node(name, FakeOrigin(dict(FILES), **how), way) for name in names)
+        for node in made:
+            node.wait_peers(len(made) - 1)
+        return made
+
+    yield make
+    for node in made:
+        node.close()
+
+
+def reads(nodes):
+    return [each[1:] for node in nodes for each in node.origin.asked if each[0] == "read"]
+
+
+@pytest.mark.parametrize("has_sizes", [True, False])
+def test_the_origin_is_asked_once_for_each_block_whoever_reads(nodes, has_sizes):
+    made = nodes("abc", has_sizes=has_sizes)
+    for node in made:
+        for path, data in FILES.items():
+            assert node.read(path) == data
+    asked = reads(made)
+    # 9 MiB are three pieces; and the first of them two where it is asked for before the size is known.
+    assert len(asked) == len(set(asked)) == len(FILES) + 2 + (not has_sizes)
+    for node in made:
+        assert node.stats.peer_nbytes > 0 and node.stats.remote_nbytes > 0
+    total = sum(map(len, FILES.values()))
+    assert sum(node.stats.remote_nbytes for node in made) == total
+    assert sum(node.stats.peer_nbytes for node in made) == 2 * total
+
+
+def test_machines_that_read_at_once_ask_once(nodes):
+    made = nodes("abc")
+    found = []
+
+    def read(node):
+        found.extend(node.read(path) == data for path, data in FILES.items())
+
+    threads = [threading.Thread(target=read, args=(node,)) for node in made for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 9 * len(FILES) and all(found)
+    assert len(reads(made)) == len(set(reads(made)))
+
+
+def test_a_machine_that_does_not_answer_costs_a_while_and_no_bytes(nodes):
+    one, other = nodes("ab")
+    other.gate.clear()
+    for path, data in FILES.items():
+        assert one.read(path) == data
+    assert one.stats.peer_nbytes == 0
+    assert one.stats.remote_nbytes == sum(map(len, FILES.values()))
+
+
+def test_a_machine_that_ends_is_asked_no_more(nodes):
+    one, other, third = nodes("abc")
+    other.joining.close()
+    one.wait_peers(1)
+    third.wait_peers(1)
+    for path, data in FILES.items():
+        assert one.read(path) == data
+    assert third.stats.remote_nbytes and not reads([other])
+
+
+def test_what_a_machine_cannot_read_its_reader_asks_the_origin(nodes):
+    one, other = nodes("ab")
+    other.origin.fails = [Denied("not there")] * 100
+    for path, data in FILES.items():
+        assert one.read(path) == data
+
+
+def test_a_file_that_changed_is_an_error_on_each_machine(nodes):
+    made = nodes("ab")
+    for node in made:
+        node.tree.entries("")
+        node.origin.files = {path: b"other" + data for path, data in FILES.items()}
+    for node in made:
+        for path in FILES:
+            with pytest.raises(OSError, match="its tag is another"):
+                node.read(path)
+
+
+def test_without_the_token_nothing_is_told(nodes, way):
+    one, other = nodes("ab")
+    member = one.homes._peers["b"].member
+    to_peer = {**way, "port": member.port, "certificate": member.certificate}
+    for where in (way, to_peer):
+        stranger = pass_of(where)._replace(token=make_token())
+        with pytest.raises((Stranger, OSError)):
+            dial(stranger, {"wants": "peers", "node": "x", "member": "[]"}, 5.0)
+
+
+@pytest.mark.parametrize(
+    "path", ["", "..", "../x", "a/../b", "/etc/passwd", "a//b", ".", "a/.", "a/"]
+)
+def test_a_path_that_leaves_the_mount_is_refused(path):
+    asked = {"url": "x", "path": path, "start": 0, "end": 1, "known": [False, 1]}
+    with pytest.raises(Denied):
+        asked_of(asked)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"start": -1}, {"end": 0}, {"end": 1 << 40}, {"known": 3}, {"start": "x"}, {"path": None}],
+)
+def test_what_no_machine_asks_is_refused(wrong):
+    asked = {"url": "x", "path": "a", "start": 0, "end": 1, "known": [False, 1]} | wrong
+    if wrong.get("path", "") is None:
+        del asked["path"]
+    with pytest.raises((Denied, Again)):
+        asked_of(asked)
+
+
+def test_who_hangs_up_is_no_answer():
+    def dial():
+        ours, theirs = socket.socketpair()
+        theirs.close()
+        return ours
+
+    machine = Machine(dial)
+    with pytest.raises(Again):
+        machine.ask("read", {})
+    machine.close()
