@@ -43,15 +43,12 @@ def root(tmp_path):
 def served(root):
     """An origin whose connections are answered by a FileServer, with nothing between them."""
     server = FileServer([str(root)])
-    threads = []
 
     class Direct(Host):
         def _dial(self):
             ours, theirs = socket.socketpair()
             ours.settimeout(10)
-            thread = threading.Thread(target=server._serve, args=(theirs,))
-            thread.start()
-            threads.append(thread)
+            server.serve(theirs)
             return ours
 
     origins = []
@@ -63,8 +60,7 @@ def served(root):
     yield origin, server
     for each in origins:
         each.close()
-    for thread in threads:
-        thread.join()
+    server.close()
 
 
 def test_files_and_folders_are_listed_and_read(root, served):
@@ -134,12 +130,10 @@ def test_what_is_not_understood_ends_the_connection_or_is_refused(served, asked)
     ours, theirs = socket.socketpair()
     with ours:
         ours.settimeout(10)
-        thread = threading.Thread(target=served[1]._serve, args=(theirs,))
-        thread.start()
+        served[1].serve(theirs)
         ours.sendall(b"GET /read HTTP/1.1\r\nAsked: %b\r\n\r\n" % asked.encode())
         ours.shutdown(socket.SHUT_WR)
         answer = b"".join(iter(lambda: ours.recv(65536), b""))
-        thread.join()
     assert answer == b"" or answer.startswith(b"HTTP/1.1 403 ")
 
 
@@ -176,6 +170,4 @@ def test_who_has_not_the_token_is_sent_nothing(root):
                 each.join()
         for each in posted:
             each()
-        for each in threading.enumerate():
-            if each.name == "files":
-                each.join()
+        files.close()

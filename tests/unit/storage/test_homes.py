@@ -36,9 +36,7 @@ def home_by(own, homes_of, path, first=0):
 
 def test_all_machines_agree_and_each_is_the_home_of_its_share():
     found = homes()
-    told = [
-        {home_by(own, each, f"{k}.jpg") for own, each in found.items()} for k in range(1000)
-    ]
+    told = [{home_by(own, each, f"{k}.jpg") for own, each in found.items()} for k in range(1000)]
     assert all(len(each) == 1 for each in told)
     counts = Counter(next(iter(each)) for each in told)
     assert set(counts) == set(NAMES) and min(counts.values()) > 180
@@ -46,7 +44,7 @@ def test_all_machines_agree_and_each_is_the_home_of_its_share():
 
 def test_a_large_files_pieces_have_different_homes_and_a_piece_has_one():
     found = homes()["a"]
-    pieces = [home_by("a", found, "big", first) for first in range(0, 64 * MERGED_BLOCKS)]
+    pieces = [home_by("a", found, "big", first) for first in range(64 * MERGED_BLOCKS)]
     assert set(pieces) == set(NAMES)
     for at in range(0, len(pieces), MERGED_BLOCKS):
         assert len(set(pieces[at : at + MERGED_BLOCKS])) == 1

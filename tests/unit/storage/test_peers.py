@@ -11,7 +11,8 @@ from stoker.clock import Deadline
 from stoker.remote.net.auth import Stranger, dial, make_token, pass_of
 from stoker.remote.trainer.listener import Listener
 from stoker.storage.origins import Again, Denied
-from stoker.storage.origins.between import Machine, Told
+from stoker.storage.origins.answering import Told
+from stoker.storage.origins.between import Machine
 from stoker.storage.peers.homes import Homes
 from stoker.storage.peers.joining import Joining, asked_of
 from stoker.storage.reading.blocks import Blocks
@@ -39,11 +40,14 @@ class Node:
         self.joining = Joining(name, [origin.url], self.homes, self._answer)
         self.joining.join({**way, "node": name})
 
-    def _answer(self, what, asked):
-        self.gate.wait()
+    def _answer(self, what, asked, may_wait):
+        if may_wait:
+            self.gate.wait()
+        elif not self.gate.is_set():
+            return None
         _, path, start, end, known = asked_of(asked)
-        piece = self.mounted.piece_for_peer(path, start, end, known)
-        return Told(bytes(piece.body), piece.known)
+        piece = self.mounted.piece_for_peer(path, start, end, known, may_wait)
+        return piece and Told(bytes(piece.body), piece.known)
 
     def wait_peers(self, num):
         deadline = Deadline(LIMIT_S)
@@ -56,8 +60,8 @@ class Node:
 
     def close(self):
         self.gate.set()
-        self.joining.close()
         self.blocks.close()
+        self.joining.close()
         self.blocks._pool.shutdown()
         self.tree.close()
         for thread in self.tree.threads:
@@ -157,7 +161,7 @@ def test_a_machine_that_does_not_answer_costs_a_while_and_no_bytes(nodes):
 
 def test_a_machine_that_ends_is_asked_no_more(nodes):
     one, other, third = nodes("abc")
-    other.joining.close()
+    other.joining.leave()
     one.wait_peers(1)
     third.wait_peers(1)
     for path, data in FILES.items():
@@ -184,7 +188,7 @@ def test_a_file_that_changed_is_an_error_on_each_machine(nodes):
 
 
 def test_without_the_token_nothing_is_told(nodes, way):
-    one, other = nodes("ab")
+    one, _ = nodes("ab")
     member = one.homes._peers["b"].member
     to_peer = {**way, "port": member.port, "certificate": member.certificate}
     for where in (way, to_peer):

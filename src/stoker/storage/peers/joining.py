@@ -2,7 +2,7 @@
 
 The trainer's listener has the list (remote/trainer/peers.py). Promise: who has not proved the run's token
 is told nothing; and what fails here costs speed alone: the origin is asked then.
-Threads: one hears of the others, one accepts, and one a connection.
+Threads: one hears of the others, one accepts, one a handshake, and those of Answering.
 """
 
 import contextlib
@@ -10,24 +10,24 @@ import json
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from stoker import speak
 from stoker.storage.origins import Again, Denied, Entry
-from stoker.storage.origins.between import Told, serve
+from stoker.storage.origins.answering import Answer, Answering
 from stoker.storage.peers.homes import SILENT_S, Homes, Member
 
 HANDSHAKE_S = 5.0
 MAX_STRANGERS = 64  # that shake hands; more are turned away, and ask the origin
-Answer = Callable[[str, dict[str, Any]], Told]
 
 
 class Joining:
-    """answer: gives what another machine asks for; raises OriginError."""
+    """answer: gives what another machine asks for."""
 
     def __init__(self, name: str, urls: list[str], homes: Homes, answer: Answer) -> None:
-        self._name, self._urls, self._homes, self._answer = name, urls, homes, answer
+        self._name, self._urls, self._homes = name, urls, homes
+        self._answering = Answering("storage-peer", answer)
         self._begin = threading.Lock()  # taken by the first way
         self._strangers = threading.Semaphore(MAX_STRANGERS)
         self._sockets: list[socket.socket] = []
@@ -40,6 +40,11 @@ class Joining:
             ).start()
 
     def close(self) -> None:
+        self.leave()
+        self._answering.close()
+
+    def leave(self) -> None:
+        """Have the others ask no more."""
         for sock in self._sockets:
             with contextlib.suppress(OSError):  # wakes who waits there
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
@@ -115,7 +120,7 @@ class Joining:
                 threading.Thread(
                     target=self._welcome,
                     args=(sock, token, context),
-                    name="storage-peer",
+                    name="storage-welcome",
                     daemon=True,
                 ).start()
 
@@ -134,8 +139,7 @@ class Joining:
                 raise
             finally:
                 self._strangers.release()
-            with sock:
-                serve(sock, self._answer)
+            self._answering.add(sock)
 
 
 def asked_of(asked: Mapping[str, Any]) -> tuple[str, str, int, int, Entry]:

@@ -174,11 +174,14 @@ class Blocks:
                 self._was_read((file.digest, number))
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def read_for_peer(self, file: File, start: int, end: int) -> bytes:
-        """Return bytes of a file for another machine: of the origin, if they are not here. Raises
-        OriginError."""
+    def read_for_peer(self, file: File, start: int, end: int, may_wait: bool) -> bytes | None:
+        """Return bytes of a file for another machine: of the origin, if they are not here; None if they
+        are not in memory and may not be waited for. Raises OriginError."""
         size = file.block_nbytes
         first, last = start // size, (min(end, file.nbytes) - 1) // size
+        keys = [(file.digest, number) for number in range(first, last + 1)]
+        if not may_wait and not all(map(self.memory.has, keys)):
+            return None
         pieces = []
         for number in range(first, last + 1):
             data = self._find(file, number)

@@ -66,12 +66,19 @@ class Mounted:
         except OriginError as error:
             raise as_os_error(error, self.origin.url_of(path)) from error
 
-    def piece_for_peer(self, path: str, start: int, end: int, known: Entry) -> Piece:
-        """Return bytes of a file for another machine, which knows it so. Raises OriginError."""
-        file = file_of(self.origin, path, known)
-        if known.nbytes == UNKNOWN:
+    def piece_for_peer(
+        self, path: str, start: int, end: int, known: Entry, may_wait: bool
+    ) -> Piece | None:
+        """Return bytes of a file for another machine, which knows it so; None if they have to be waited
+        for, and may not. Raises OriginError."""
+        if known.nbytes != UNKNOWN:
+            file = file_of(self.origin, path, known)
+        elif may_wait:
             file = self._file(path)
-        return Piece(file.known, self._blocks.read_for_peer(file, start, min(end, file.nbytes)))
+        else:
+            return None
+        data = self._blocks.read_for_peer(file, start, min(end, file.nbytes), may_wait)
+        return None if data is None else Piece(file.known, data)
 
     def fetch_ahead(self, path: str) -> None:
         """Have a file fetched before it is asked for, unless the kernel has it. Raises OriginError where
