@@ -10,7 +10,7 @@ import pytest
 from stoker.clock import Deadline
 from stoker.remote.net.auth import Stranger, dial, make_token, pass_of
 from stoker.remote.trainer.listener import Listener
-from stoker.storage.origins import Again, Denied
+from stoker.storage.origins import Again, Denied, Piece
 from stoker.storage.origins.answering import Told
 from stoker.storage.origins.between import Machine
 from stoker.storage.peers.homes import Homes
@@ -47,7 +47,7 @@ class Node:
             return None
         _, path, start, end, known = asked_of(asked)
         piece = self.mounted.piece_for_peer(path, start, end, known, may_wait)
-        return piece and Told(bytes(piece.body), piece.known)
+        return Told(bytes(piece.body), piece.known) if isinstance(piece, Piece) else piece
 
     def wait_peers(self, num):
         deadline = Deadline(LIMIT_S)

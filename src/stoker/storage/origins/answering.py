@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 from stoker.storage.origins.between import STATUS
@@ -41,7 +42,13 @@ class Told(NamedTuple):
     entry: Entry | None = None
 
 
-Answer = Callable[[str, dict[str, Any], bool], Told | None]
+class Later(NamedTuple):
+    """What is on its way here. subscribe: has a function called when it may be asked for again."""
+
+    subscribe: Callable[[Callable[[], None]], None]
+
+
+Answer = Callable[[str, dict[str, Any], bool], "Told | Later | None"]
 """Is given what is asked, and whether it may wait; returns None if it has to, and may not. Raises
 OriginError."""
 
@@ -55,7 +62,7 @@ class _Connection:
         self.unsent: memoryview | None = None
         self.fd, self.at, self.end = -1, 0, 0  # of a slice, what is not read yet
         self.waits = False  # a thread is at it
-        self.events = selectors.EVENT_READ
+        self.events = 0  # that the selector looks for
 
     def let_go(self) -> None:
         if self.fd >= 0:
@@ -71,6 +78,7 @@ class Answering:
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._selector.register(self._wake_fd, selectors.EVENT_READ, None)
         self._posted: deque[Callable[[], None]] = deque()
+        self._sleeps = False
         self._connections: set[_Connection] = set()
         self._pool = ThreadPoolExecutor(NUM_THREADS, f"{name}-wait")
         self._is_closed = False
@@ -99,16 +107,22 @@ class Answering:
 
     def _post(self, what: Callable[[], None]) -> None:
         self._posted.append(what)
-        os.eventfd_write(self._wake_fd, 1)
+        if self._sleeps:  # else it looks before it sleeps
+            self._sleeps = False
+            os.eventfd_write(self._wake_fd, 1)
 
     # -- the thread's ----------------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._is_closed:
-            for key, _ in self._selector.select():
+            self._sleeps = True
+            self._do_posted()
+            ready = self._selector.select()
+            self._sleeps = False
+            for key, _ in ready:
                 if key.data is None:
-                    os.eventfd_read(self._wake_fd)
-                    self._do_posted()
+                    with contextlib.suppress(BlockingIOError):
+                        os.eventfd_read(self._wake_fd)
                 else:
                     self._go_on(key.data)
         for connection in tuple(self._connections):
@@ -123,7 +137,6 @@ class Answering:
             connection.sock.close()
             return
         self._connections.add(connection)
-        self._selector.register(connection.sock, connection.events, connection)
         self._go_on(connection)  # TLS may hold what has come
 
     def _drop(self, connection: _Connection) -> None:
@@ -135,6 +148,8 @@ class Answering:
             connection.let_go()
 
     def _go_on(self, connection: _Connection) -> None:
+        if connection.waits:  # its end, most likely: it would be told again and again
+            self._listen(connection, 0)
         try:
             while not connection.waits:
                 if connection.unsent is not None or connection.fd >= 0:
@@ -143,10 +158,7 @@ class Answering:
                     self._receive(connection)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
             is_sending = connection.unsent is not None or connection.fd >= 0
-            events = selectors.EVENT_WRITE if is_sending else selectors.EVENT_READ
-            if events != connection.events:
-                connection.events = events
-                self._selector.modify(connection.sock, events, connection)
+            self._listen(connection, selectors.EVENT_WRITE if is_sending else selectors.EVENT_READ)
         except Exception:  # it has gone, or is nobody of ours
             self._drop(connection)
 
@@ -161,16 +173,38 @@ class Answering:
         del received[: end + 4]
         what, asked = _parsed(head)
         data = self._told(connection, what, asked, may_wait=False)
+        if isinstance(data, Later):
+            connection.waits = True
+            data.subscribe(lambda: self._post(lambda: self._ask_again(connection, what, asked)))
+        else:
+            self._take(connection, data, what, asked)
+
+    def _ask_again(self, connection: _Connection, what: str, asked: dict[str, Any]) -> None:
+        """Answer what had to be waited for; a thread does if it is not here after all."""
+        connection.waits = False
+        if connection not in self._connections:
+            return
+        data = self._told(connection, what, asked, may_wait=False)
+        self._take(connection, None if isinstance(data, Later) else data, what, asked)
+        self._go_on(connection)
+
+    def _take(
+        self, connection: _Connection, data: memoryview | None, what: str, asked: dict[str, Any]
+    ) -> None:
         if data is None:
-            self._leave_to_thread(
-                connection, lambda: self._told(connection, what, asked, may_wait=True)
-            )
+            self._leave_to_thread(connection, partial(self._told_there, connection, what, asked))
         else:
             connection.unsent = data
 
+    def _told_there(
+        self, connection: _Connection, what: str, asked: dict[str, Any]
+    ) -> memoryview | None:
+        data = self._told(connection, what, asked, may_wait=True)
+        return None if isinstance(data, Later) else data
+
     def _told(
         self, connection: _Connection, what: str, asked: dict[str, Any], may_wait: bool
-    ) -> memoryview | None:
+    ) -> memoryview | Later | None:
         """Return the start of an answer; of a slice the rest is noted. None if that has to wait."""
         try:
             told = self._answer(what, asked, may_wait)
@@ -178,8 +212,8 @@ class Answering:
             return memoryview(_head(STATUS.get(type(error), 403), Told(str(error).encode())))
         except Exception as error:  # ours; the other side asks somewhere else
             return memoryview(_head(STATUS[Again], Told(str(error).encode())))
-        if told is None:
-            return None
+        if told is None or isinstance(told, Later):
+            return told
         if isinstance(told.body, Slice):
             connection.fd, connection.at, connection.end = told.body
         return memoryview(_head(200, told))
@@ -189,8 +223,6 @@ class Answering:
     ) -> None:
         """Have a thread make what is sent next."""
         connection.waits = True
-        self._selector.unregister(connection.sock)  # its end would be told again and again
-        connection.events = 0
 
         def work() -> None:
             data = None
@@ -205,9 +237,18 @@ class Answering:
         if data is None or self._is_closed or connection not in self._connections:
             self._drop(connection)
             return
-        connection.unsent, connection.events = data, selectors.EVENT_WRITE
-        self._selector.register(connection.sock, connection.events, connection)
+        connection.unsent = data
         self._go_on(connection)
+
+    def _listen(self, connection: _Connection, events: int) -> None:
+        """Have it be told of these events, and no others."""
+        before, connection.events = connection.events, events
+        if before and events and before != events:
+            self._selector.modify(connection.sock, events, connection)
+        elif before and not events:
+            self._selector.unregister(connection.sock)
+        elif events and not before:
+            self._selector.register(connection.sock, events, connection)
 
     def _send(self, connection: _Connection) -> None:
         if connection.unsent is not None:

@@ -73,6 +73,7 @@ class _Fetch:
 
     __slots__ = (
         "asked",
+        "calls",
         "end",
         "error",
         "file",
@@ -93,6 +94,7 @@ class _Fetch:
         self.file, self.first, self.num, self.is_ahead = file, first, num, is_ahead
         self.source = source
         self.has_come = threading.Event()
+        self.calls: list[Callable[[], None]] = []
         self.error: Exception | None = None
         self.got: dict[int, bytes] = {}  # by number of the block
         self.start = first * file.block_nbytes
@@ -100,6 +102,17 @@ class _Fetch:
         self.end = end if file.nbytes == UNKNOWN else min(end, file.nbytes)
         self.asked = file.path, self.start, self.end, file.known, file.hint
         self.found: File | None = None  # what a file turned out to be whose size was not known
+
+    def subscribe(self, call: Callable[[], None]) -> None:
+        """Have a function called once it has come, or failed."""
+        self.calls.append(call)
+        if self.has_come.is_set():
+            self.call()
+
+    def call(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                self.calls.pop()()
 
     def wait(self) -> None:
         """Wait until it has come. Raises what has failed it."""
@@ -174,14 +187,18 @@ class Blocks:
                 self._was_read((file.digest, number))
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def read_for_peer(self, file: File, start: int, end: int, may_wait: bool) -> bytes | None:
-        """Return bytes of a file for another machine: of the origin, if they are not here; None if they
-        are not in memory and may not be waited for. Raises OriginError."""
+    def read_for_peer(
+        self, file: File, start: int, end: int, may_wait: bool
+    ) -> "bytes | _Fetch | None":
+        """Return bytes of a file for another machine: of the origin, if they are not here. If they
+        may not be waited for: the fetch that brings them, or None. Raises OriginError."""
         size = file.block_nbytes
         first, last = start // size, (min(end, file.nbytes) - 1) // size
         keys = [(file.digest, number) for number in range(first, last + 1)]
-        if not may_wait and not all(map(self.memory.has, keys)):
-            return None
+        if not may_wait:
+            lacking = [number for _, number in keys if not self.memory.has((file.digest, number))]
+            if lacking:
+                return self._want(file, lacking[0], last, file.origin)
         pieces = []
         for number in range(first, last + 1):
             data = self._find(file, number)
@@ -442,6 +459,8 @@ class Blocks:
             fetch.has_come.set()
             if fetch.is_ahead:
                 self._room.notify()
+        if fetch.calls:
+            fetch.call()
 
     def _took(self, fetch: _Fetch, piece: Piece) -> None:
         file, whole = fetch.file, bytes(piece.body)  # no copy where it is bytes
@@ -481,6 +500,7 @@ class Blocks:
             for fetch in self._coming.values():
                 fetch.error = fetch.error or Again("the run ends")
                 fetch.has_come.set()
+                fetch.call()
             self._room.notify_all()
 
 

@@ -15,6 +15,7 @@ from stoker.storage.origins import (
     OriginError,
     Piece,
 )
+from stoker.storage.origins.answering import Later
 from stoker.storage.reading.blocks import Blocks, File, file_of
 from stoker.storage.serving.page_cache import is_cached
 from stoker.storage.serving.tree import Tree
@@ -68,9 +69,9 @@ class Mounted:
 
     def piece_for_peer(
         self, path: str, start: int, end: int, known: Entry, may_wait: bool
-    ) -> Piece | None:
-        """Return bytes of a file for another machine, which knows it so; None if they have to be waited
-        for, and may not. Raises OriginError."""
+    ) -> Piece | Later | None:
+        """Return bytes of a file for another machine, which knows it so; Later or None if they have to be
+        waited for, and may not. Raises OriginError."""
         if known.nbytes != UNKNOWN:
             file = file_of(self.origin, path, known)
         elif may_wait:
@@ -78,7 +79,9 @@ class Mounted:
         else:
             return None
         data = self._blocks.read_for_peer(file, start, min(end, file.nbytes), may_wait)
-        return None if data is None else Piece(file.known, data)
+        if data is None or isinstance(data, bytes):
+            return None if data is None else Piece(file.known, data)
+        return Later(data.subscribe)
 
     def fetch_ahead(self, path: str) -> None:
         """Have a file fetched before it is asked for, unless the kernel has it. Raises OriginError where

@@ -10,7 +10,7 @@ from stoker import speak
 from stoker.kept_files import NAME
 from stoker.storage.asking.control import Listener, Message
 from stoker.storage.origins import UNKNOWN, Denied, Missing, Origin, OriginError, open_origin
-from stoker.storage.origins.answering import Told
+from stoker.storage.origins.answering import Later, Told
 from stoker.storage.peers.homes import Homes
 from stoker.storage.peers.joining import Joining, asked_of
 from stoker.storage.reading.blocks import Blocks, File
@@ -137,15 +137,18 @@ class Serving:
             return self._told()
         return None
 
-    def _answer_peer(self, _what: str, asked: dict[str, Any], may_wait: bool) -> Told | None:
-        """Return what another machine asks for; None if it has to wait, and may not. Raises OriginError."""
+    def _answer_peer(
+        self, _what: str, asked: dict[str, Any], may_wait: bool
+    ) -> Told | Later | None:
+        """Return what another machine asks for; Later or None if it has to wait, and may not. Raises
+        OriginError."""
         url, path, start, end, known = asked_of(asked)
         mounted = self._by_url.get(url)
         if mounted is None:
             raise Denied("it is not mounted here")
         piece = mounted.piece_for_peer(path, start, end, known, may_wait)
-        if piece is None:
-            return None
+        if piece is None or isinstance(piece, Later):
+            return piece
         return Told(bytes(piece.body), piece.known if known.nbytes == UNKNOWN else None)
 
     def _told(self) -> dict[str, Any]:
