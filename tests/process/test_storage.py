@@ -296,6 +296,44 @@ def test_what_cannot_be_mounted_is_said_before_the_script_starts(tmp_path, path,
     assert not (tmp_path / "at").exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount an overlay")
+def test_what_the_kernel_has_is_opened_without_asking_the_storage_process(tmp_path, data):
+    """`open` of Python's up to 3.13 asks each file whether it is a terminal."""
+    at, ours = tmp_path / "at", tmp_path / "ours.py"
+    ours.write_text(
+        "import os, pathlib, signal, sys\n"
+        "stopped = []\n"
+        "at = pathlib.Path(sys.argv[1])\n"
+        "paths = [path for path in sorted(at.rglob('*')) if path.is_file()]\n"
+        "before = [path.open('rb').read() for path in paths]\n"
+        "names = sorted(os.listdir(at))\n"
+        "for pid in map(int, filter(str.isdecimal, os.listdir('/proc'))):\n"
+        "    try:\n"
+        "        words = pathlib.Path(f'/proc/{pid}/cmdline').read_bytes()\n"
+        "    except OSError:\n"
+        "        continue\n"
+        "    if b'stoker.storage.mounting.server' in words and str(at).encode() in \\\n"
+        "            pathlib.Path(f'/proc/{pid}/mountinfo').read_bytes():\n"
+        "        os.kill(pid, signal.SIGSTOP)\n"
+        "        stopped.append(pid)\n"
+        "after = [path.open('rb').read() for path in paths]\n"
+        "for pid in stopped:\n"
+        "    os.kill(pid, signal.SIGCONT)\n"
+        "print(len(stopped), before == after, len(before), names)\n"
+    )
+    command = [
+        *under_stoker(f"--mount={at}=file://{data}/root"),
+        sys.executable,
+        str(ours),
+        str(at),
+    ]
+    result = finished(command, tmp_path)
+    num = sum(path.is_file() for path in (data / "root").rglob("*"))
+    names = sorted(os.listdir(data / "root"))  # noqa: PTH208
+    assert result.stdout == f"2 True {num} {names}\n", result.stderr
+    assert result.leftovers == {}
+
+
 def test_a_mount_is_read_only(tmp_path, data):
     at = tmp_path / "at"
     code = f"open({str(at / 'new')!r}, 'w')"

@@ -165,7 +165,8 @@ def _paths_in(element: Any, mounts: tuple[str, ...]) -> list[str]:
     for each in element if isinstance(element, (tuple, list)) else (element,):
         text = str(each) if isinstance(each, PurePath) else each
         if isinstance(text, str) and text.startswith(mounts):
-            found.append(os.path.normpath(text))
+            # Of twenty thousand paths a second few have anything to mend.
+            found.append(os.path.normpath(text) if "//" in text or "/." in text else text)
     return found
 
 

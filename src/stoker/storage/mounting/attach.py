@@ -14,6 +14,7 @@ import shutil
 import socket
 import stat
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from stoker import descriptors
 from stoker.errors import ConfigError
 
 DEVICE = "/dev/fuse"
+MOUNTINFO = Path("/proc/self/mountinfo")
 _CLONE_NEWNS = 0x00020000
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV = 1, 2, 4
 _MS_REC, _MS_SLAVE = 0x4000, 0x80000
@@ -62,9 +64,57 @@ def attach(path: str) -> Attached:
         raise
 
 
+def cover(path: str) -> bool:
+    """Lay an overlay over a mount that answers, which shows the same files. Returns whether there is one
+    now; without it all is as right, and slower.
+
+    `open` of Python 3.11 to 3.13 asks each file whether it is a terminal: ioctl(2), which FUSE asks its
+    process and overlayfs answers itself. Of a file that the kernel has, that is most of what opening it costs:
+    57 us with, 14 without (decision 039).
+    """
+    if os.geteuid() != 0:
+        return False
+    # An overlay that is read-only wants two folders. Of a file system of its own: one that is removed
+    # could not be listed.
+    empty = tempfile.mkdtemp(prefix="stoker-")
+    fds: list[int] = []
+    try:
+        if _libc.mount(_NAME.encode(), os.fsencode(empty), b"tmpfs", _MS_RDONLY, b"size=4k") != 0:
+            return False
+        for folder in (path, empty):
+            fds.append(os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+        # By number: a comma or a colon in a path would have to be masked.
+        lower = ":".join(f"/proc/self/fd/{fd}" for fd in fds)
+        options = f"lowerdir={lower},redirect_dir=nofollow,metacopy=off,index=off,xino=off"
+        flags = _MS_RDONLY | _MS_NOSUID | _MS_NODEV
+        where = _NAME.encode(), os.fsencode(path), b"overlay"
+        return bool(_libc.mount(*where, flags, options.encode()) == 0)
+    except OSError:
+        return False
+    finally:
+        for fd in fds:
+            os.close(fd)
+        _libc.umount2(os.fsencode(empty), _MNT_DETACH)
+        Path(empty).rmdir()
+
+
+def num_ours(path: str, mountinfo: Path = MOUNTINFO) -> int:
+    """Return how many of stoker's mounts are at a path, in this process's namespace. Source: proc(5)."""
+    num = 0
+    for line in mountinfo.read_text(errors="replace").splitlines():
+        before, _, after = line.partition(" - ")
+        at = before.split(" ")[4]
+        for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+            at = at.replace(code, char)
+        num += at == path and after.startswith((f"fuse.{_NAME} ", f"overlay {_NAME} "))
+    return num
+
+
 def detach(path: str, folder_fd: int) -> None:
     """Unmount, even where somebody still has a file open there, and remove the folder if a run made it.
     Never fails: what is not mounted any more is fine."""
+    for _ in range(max(num_ours(path) - 1, 0)):  # what covers it
+        _libc.umount2(os.fsencode(path), _MNT_DETACH)
     if _libc.umount2(os.fsencode(path), _MNT_DETACH) != 0 and ctypes.get_errno() == errno.EPERM:
         fusermount = shutil.which("fusermount3")
         if fusermount is not None:

@@ -2,7 +2,6 @@
 
 import os
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from stoker import config
@@ -10,10 +9,9 @@ from stoker.config import Disk, Mount
 from stoker.errors import ConfigError, StorageUnavailable
 from stoker.storage.asking.control import ask
 from stoker.storage.asking.roots import Root, is_here
+from stoker.storage.mounting.attach import num_ours
 from stoker.storage.mounting.launch import launch, variable
 from stoker.storage.origins.host import SCHEME
-
-MOUNTINFO = Path("/proc/self/mountinfo")
 
 
 class MountsAway(NamedTuple):
@@ -40,7 +38,7 @@ def mount_here(told: MountsAway, memory_nbytes: int) -> str:
     StorageUnavailable.
     """
     mounts = [Mount(path, url) for path, url in told.mounts]
-    if mounts and all(is_mounted(mount.path) for mount in mounts) and _answers(told.socket):
+    if mounts and all(num_ours(mount.path) for mount in mounts) and _answers(told.socket):
         os.environ[config.STORAGE] = variable(told.socket, mounts)
         mounts = []
     roots = [Root(*root) for root in told.hosted]
@@ -75,15 +73,3 @@ def _answers(name: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def is_mounted(path: str, mountinfo: Path = MOUNTINFO) -> bool:
-    """Whether one of stoker's mounts is at a path, in this process's namespace. Source: proc(5)."""
-    for line in mountinfo.read_text(errors="replace").splitlines():
-        before, _, after = line.partition(" - ")
-        at = before.split(" ")[4]
-        for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-            at = at.replace(code, char)
-        if at == path and after.startswith("fuse.stoker "):
-            return True
-    return False

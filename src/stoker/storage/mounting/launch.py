@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from stoker.config import Disk, Mount
 from stoker.errors import ConfigError, StorageUnavailable
 from stoker.storage.asking import control
-from stoker.storage.mounting.attach import Attached, attach, detach, enter_namespace
+from stoker.storage.mounting.attach import Attached, attach, cover, detach, enter_namespace
 
 LIMIT_S = 60.0
 NEEDED = ("fsspec", "mfusepy", "xxhash")
@@ -62,6 +62,8 @@ def launch(
         answer = _start(told, fds, pidfd, {**os.environ, **(credentials or {})})
         if answer != "ok":
             raise StorageUnavailable(answer or "the storage process ended as it started")
+        for mount in mounts:
+            cover(mount.path)
     except BaseException:
         for each in attached:
             detach(each.path, each.folder_fd)

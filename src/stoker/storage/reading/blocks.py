@@ -309,6 +309,10 @@ class Blocks:
         """Whether a block up to `last` is neither here nor on its way."""
         return not all(self._has(file, number) for number in range(last + 1))
 
+    def keeps(self, file: File, last: int) -> bool:
+        """Whether all blocks up to `last` are here to stay."""
+        return all(self.memory.keeps((file.digest, number)) for number in range(last + 1))
+
     def fetch_ahead(self, file: File, first: int, last: int) -> None:
         """Have blocks of a file fetched before they are asked for. Never waits."""
         num_before = len(self._ahead)

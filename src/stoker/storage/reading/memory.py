@@ -46,6 +46,10 @@ class Memory:
     def has(self, key: Key) -> bool:
         return key in self._kept or key in self._staged
 
+    def keeps(self, key: Key) -> bool:
+        """Whether a block is here to stay."""
+        return key in self._kept
+
     def add(self, key: Key, data: bytes) -> bool:
         """Keep a block if there is room. Returns False if it only waits for its reader."""
         entry = data, xxh3_64_intdigest(data)

@@ -52,22 +52,33 @@ class Ahead:
             str, deque[str]
         ] = {}  # by who told of them; who is served next comes first
         self._has_begun: set[str] = set()
+        self._settled: set[str] = (
+            set()
+        )  # paths that are kept whole, and stay so: told of every epoch
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="storage-ahead", daemon=True)
         self._thread.start()
 
     def add(self, who: str, paths: Iterable[str]) -> None:
         """Take paths that will be asked for, in order."""
+        lacking = self._lacking(paths)
+        if not lacking:
+            return
         with self._changed:
             waiting = self._later.setdefault(who, deque())
-            waiting.extend(itertools.islice(paths, max(0, MAX_WAITING - len(waiting))))
+            waiting.extend(itertools.islice(lacking, max(0, MAX_WAITING - len(waiting))))
             self._changed.notify()
 
     def add_next(self, paths: Iterable[str]) -> None:
         """Take paths that are about to be asked for."""
-        with self._changed:
-            self._next.extend(paths)
-            self._changed.notify()
+        lacking = self._lacking(paths)
+        if lacking:
+            with self._changed:
+                self._next.extend(lacking)
+                self._changed.notify()
+
+    def _lacking(self, paths: Iterable[str]) -> list[str]:
+        return [path for path in paths if path not in self._settled]
 
     def begin(self, who: str) -> None:
         """Forget what is not fetched yet of somebody's: another epoch has begun there."""
@@ -116,4 +127,5 @@ class Ahead:
             if path.startswith(f"{mounted.path}/"):
                 # The sample that asks for it will be told what is wrong with it.
                 with contextlib.suppress(Exception):
-                    mounted.fetch_ahead(path[len(mounted.path) + 1 :])
+                    if mounted.fetch_ahead(path[len(mounted.path) + 1 :]):
+                        self._settled.add(path)

@@ -4,6 +4,7 @@ Promise: what cannot be had is an OSError as a file system gives it, and its URL
 """
 
 import errno
+import os
 
 from stoker.storage.origins import (
     UNKNOWN,
@@ -28,6 +29,10 @@ class Mounted:
     """path: where it is mounted; without a slash at its end."""
 
     def __init__(self, path: str, origin: Origin, tree: Tree, blocks: Blocks) -> None:
+        try:
+            self._folder_fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            self._folder_fd = -1
         self.path, self.origin, self.tree, self._blocks = path, origin, tree, blocks
         self._files: dict[str, File] = {}  # that were opened, by path
         self._was_read: set[str] = set()  # the kernel may have these
@@ -83,18 +88,19 @@ class Mounted:
             return None if data is None else Piece(file.known, data)
         return Later(data.subscribe)
 
-    def fetch_ahead(self, path: str) -> None:
-        """Have a file fetched before it is asked for, unless the kernel has it. Raises OriginError where
-        it is not there."""
+    def fetch_ahead(self, path: str) -> bool:
+        """Have a file fetched before it is asked for, unless the kernel has it. Returns whether it is kept
+        here to the run's end. Raises OriginError where it is not there."""
         file = self._files.get(path) or file_of(self.origin, path, self.tree.entry(path))
         if file.known.is_folder:
-            return
+            return True
         file = self._hinted(file)
         last = min(file.num_blocks, MOST_AHEAD_NBYTES // file.block_nbytes) - 1
         if not self._blocks.lacks(file, last):
-            return
-        if path not in self._was_read or not is_cached(f"{self.path}/{path}", file.nbytes):
+            return self._blocks.keeps(file, last)
+        if path not in self._was_read or not is_cached(self._folder_fd, path, file.nbytes):
             self._blocks.fetch_ahead(file, 0, last)
+        return False
 
     def found(self, file: File) -> None:
         """Note what was learnt of a file by reading it."""

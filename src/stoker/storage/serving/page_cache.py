@@ -22,12 +22,13 @@ class _Found(ctypes.Structure):
     )
 
 
-def is_cached(path: str, nbytes: int) -> bool:
-    """Whether all of a file is cached. nbytes: its size; negative: not known, which is a no."""
+def is_cached(folder_fd: int, path: str, nbytes: int) -> bool:
+    """Whether all of a file is cached. path: in that folder, of the mount itself and not of what covers it;
+    nbytes: its size; negative: not known, which is a no."""
     if nbytes <= 0:
         return False
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder_fd)
     except OSError:
         return False
     found = _Found()
