@@ -46,7 +46,8 @@ class _Connection:
         self.head = bytearray()
         self.headers: dict[bytes, bytes] | None = None
         self.status = 0
-        self.body: bytes | bytearray = b""
+        self.buffer = bytearray()  # of bodies that are small: a new one would be cleared first
+        self.body: bytes | bytearray | memoryview = b""
         self.rest = memoryview(bytearray())  # of it, that has not come
         self.heard_s = now_s()
 
@@ -277,7 +278,10 @@ class Getter:
     def _done(self, connection: _Connection) -> None:
         request, headers = connection.request, connection.headers
         assert request is not None and headers is not None
-        answer = Answer(connection.status, headers, connection.body)
+        body = connection.body
+        answer = Answer(
+            connection.status, headers, bytes(body) if isinstance(body, memoryview) else body
+        )
         connection.request, connection.headers, connection.is_fresh = None, None, False
         connection.head.clear()
         self._busy.discard(connection)
@@ -317,6 +321,17 @@ class Getter:
         connection.sock.close()
 
 
+def _room(connection: _Connection, nbytes: int) -> memoryview:
+    """Return where a body is to be received."""
+    if nbytes > _READ_NBYTES:
+        connection.body = bytearray(nbytes)
+        return memoryview(connection.body)
+    if len(connection.buffer) < nbytes:
+        connection.buffer = bytearray(nbytes)
+    room = connection.body = memoryview(connection.buffer)[:nbytes]
+    return room
+
+
 def _take_head(connection: _Connection, data: memoryview) -> bool:
     """Parse an answer's head, once it is there, and take what there is of its body. Returns whether it is;
     raises ValueError unless it is a plain one."""
@@ -347,8 +362,8 @@ def _take_head(connection: _Connection, data: memoryview) -> bool:
     if len(got) == nbytes:
         connection.body, connection.rest = bytes(got), memoryview(b"")
     else:
-        body = connection.body = bytearray(nbytes)
-        body[: len(got)] = got
-        connection.rest = memoryview(body)[len(got) :]
+        room = _room(connection, nbytes)
+        room[: len(got)] = got
+        connection.rest = room[len(got) :]
     connection.status, connection.headers = status, headers
     return True
