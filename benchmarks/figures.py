@@ -706,6 +706,17 @@ def far_images(how: str, work: str) -> Case:
     )
 
 
+def hosted(label: str, what: str, *flags: str) -> Case:
+    """Files of the trainer's machine, which two others lack."""
+    return Case(
+        script="host_files.py", label=label, flags=("--what", what, *flags), is_alone=True,
+        checks=(
+            alone(0.9, "of_link", "x", f"one connection's bytes/s, {label}"),
+            above("trainer_cpu_s_per_gb", 0.3, " s", f"the trainer's CPU for 1 GB, {label}"),
+        ),
+    )  # fmt: skip
+
+
 def whole(work: str, check: Check) -> Case:
     """A whole command, as long as the shell waits for it."""
     return Case(script="whole_command.py", label=work, flags=("--work", work), checks=(check,))
@@ -836,6 +847,17 @@ FIGURES = {
                     "one",
                     above("num_photo_requests", 1, "", "GETs of a file that 8 processes read"),
                 ),
+            ),
+            num_pairs=3,
+            num_quick_pairs=1,
+        ),
+        Figure(
+            name="host-files",
+            work="a dataset on the trainer's disk, two machines that lack it, 1 Gbit/s: JPEGs of 40 KB, mapped rows of 4 MiB",
+            cases=(
+                hosted("files", "files"),
+                hosted("rows", "rows"),
+                hosted("rows, no TLS", "rows", "--no-tls"),
             ),
             num_pairs=3,
             num_quick_pairs=1,

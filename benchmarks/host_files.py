@@ -2,7 +2,8 @@
 
 Each machine is a host in namespaces of its own: of networks, joined to the trainer and to each other by a
 bridge, each way held to 1 Gbit/s, and of mounts, where the dataset's folder is empty. Nothing is computed
-at the trainer, which makes no batches. --what files: NUM_PHOTOS JPEGs of 40 KB by ImageFolder, shuffled;
+at the trainer, which makes no batches; each machine has one of this one's CPUs, which the trainer
+shares. --what files: NUM_PHOTOS JPEGs of 40 KB by ImageFolder, shuffled;
 rows: samples of 4 MiB that are mapped from files of 400 MB, in order. A sample is its bytes' length and
 checksum, so that batches are small.
 
@@ -100,6 +101,8 @@ with open({str(count)!r}, "a+") as file:
     file.seek(0)
     number = len(file.read())
     file.write("x")
+cpus = sorted(os.sched_getaffinity(0))  # of each machine its own, as far as there are as many
+os.sched_setaffinity(0, {{cpus[number % len(cpus)]}})
 os.execvp("ip", ["ip", "netns", "exec", f"{NAME}-{{number % {len(NODES)}}}", "sh", "-c", {start!r}])
 """
     return ["-c", code]

@@ -81,7 +81,7 @@ GROUPS = {
         "offload", "ingest", "scale", "thin-link", "lossless", "kill", "join", "relay",
         "machine-memory", "trainer-cpu-remote",
     ),
-    "Files elsewhere": ("storage",),
+    "Files elsewhere": ("storage", "host-files"),
     "Gradients": (
         "all-reduce", "ddp-step", "ddp-step-100mbit", "gradient-kernels", "gradient-accuracy",
         "gradient-budget",

@@ -75,6 +75,7 @@ class Worker:
         self._channel = channel
         self._room = room
         self._inbox: deque[Frame] = deque()  # tasks that came while another was at work
+        self._told_task = -1  # the last one of those whose files were told
         self.heap: Heap | None = None
         self.mark: Callable[[int], None] = lambda task_id: None  # what is being made, see Marks
         self._fetcher: Any = None
@@ -271,6 +272,8 @@ class Worker:
         if header.task_id <= self._skip_until:
             return
         indices = loads(frame.payload[: header.blob_nbytes])
+        if self._batch_files is not None:
+            self._tell_waiting(self._batch_files, header.task_id, indices)
         if header.flags & Flag.FREE:
             self._serve_free(header.task_id, header.chain, indices)
             return
@@ -291,6 +294,17 @@ class Worker:
             answer = self._encoded(batch)
             del batch  # of what nothing else holds the memory is given away
             self._answer(header.task_id, header.chain, answer, point)
+
+    def _tell_waiting(self, files: BatchFiles, task: int, indices: object) -> None:
+        """Tell which files the batch to be made needs, and those that wait behind it."""
+        if task > self._told_task:
+            self._told_task = task
+            files.tell(indices)
+        self._hear_returned()
+        for frame in self._inbox:
+            if frame.header.kind == Kind.TASK and frame.header.task_id > self._told_task:
+                self._told_task = frame.header.task_id
+                files.tell(loads(frame.payload[: frame.header.blob_nbytes]))
 
     def _fetch(self, indices: object, wants_state: bool = False) -> Any:
         """Return a batch, ENDED, or what was caught. wants_state: only a stateful job has one."""

@@ -213,3 +213,11 @@ def test_every_sample_of_an_epoch_is_told(mounts, num):
     samples = [at for each in told.messages for at in each.get("samples", ())]
     assert samples == [at for each in indices for at in each]
     assert max(len(each.get("samples", ())) for each in told.messages) <= 256
+
+
+def test_a_batch_is_told_before_it_begins(mounts):
+    told = Told()
+    files = BatchFiles(told, Listed(imgs=PATHS), True)
+    files.tell([1, 2])
+    files.tell(torch.tensor([1]))  # nothing that can be told
+    assert told.messages == [{"next": ["/data/b", "/data/c"]}]

@@ -270,17 +270,21 @@ class BatchFiles:
         if self._may_note:
             sys.addaudithook(self._hear)
 
-    def begin(self, indices: Any) -> Any:
-        """Tell a batch's files. Returns the indices, or a list that is like them."""
+    def tell(self, indices: Any) -> None:
+        """Tell which files a batch needs, which is about to be made."""
         if type(indices) is not list:
-            return indices
+            return
         with contextlib.suppress(Exception):
             if self._files_of is not None:
                 self._told.tell({"next": [path for at in indices for path in self._files_of(at)]})
             elif self._may_note:
                 self._told.tell({"of": self._name, "next_samples": indices})
-                self._noted = _Noted(indices)
-                return self._noted
+
+    def begin(self, indices: Any) -> Any:
+        """Begin to note what a batch opens. Returns the indices, or a list that is like them."""
+        if type(indices) is list and self._may_note:
+            self._noted = _Noted(indices)
+            return self._noted
         return indices
 
     def end(self) -> None:

@@ -297,7 +297,10 @@ class Blocks:
         due, num_ahead = self._runs.get(file.digest, (0, 0))
         if first == due - 1 and last < due:
             return  # in the block that it has read before
-        num_ahead = min(4 * num_ahead + 4, MAX_AHEAD_BLOCKS) if first in (due - 1, due) else 0
+        if first in (due - 1, due):
+            num_ahead = min(4 * num_ahead + 4, MAX_AHEAD_BLOCKS)
+        else:  # near: several that read one file, each some samples in a row
+            num_ahead = num_ahead // 2 if abs(first - due) <= MAX_AHEAD_BLOCKS else 0
         if len(self._runs) > 4096:  # files that nobody reads any more
             self._runs.clear()
         self._runs[file.digest] = last + 1, num_ahead
