@@ -360,6 +360,9 @@ def test_hosts_that_lack_the_files_are_sent_them(tmp_path, data, local):
     away = sum(loader["num_away"] for loader in result.report["loaders"])
     assert away > 0 and sent > 0
     assert f"lacks {root}: files there are sent from here" in result.stderr
+    told = result.report["storage"]
+    assert told["mounts"] == [] and told["away"]["remote_nbytes"] > 0
+    assert "stoker: other machines: " in result.stderr
     # Each file once, though there are two machines; more only until they know of each other.
     assert sent <= 1.3 * sum(path.stat().st_size for path in root.rglob("*.bin"))
 

@@ -5,6 +5,7 @@ first loader that is iterated.
 """
 
 import atexit
+import contextlib
 import os
 import sys
 import sysconfig
@@ -187,13 +188,18 @@ def _datasets() -> list[Any]:
 
 
 def storage() -> dict[str, Any] | None:
-    """Return what the storage process of this machine has read; None if there is none."""
+    """Return what the storage process of this machine has read, and those of others (`away`); None if
+    there is none."""
     from stoker.storage.asking.control import ask
 
-    try:
-        return ask(socket_name(), {"stats": True}, within_s=STORAGE_ANSWERS_S)
-    except OSError:
+    away = _fleet.storage_read() if _fleet is not None else {}
+    told = None
+    if name := socket_name():
+        with contextlib.suppress(OSError):
+            told = ask(name, {"stats": True}, within_s=STORAGE_ANSWERS_S)
+    if told is None and not away:
         return None
+    return {**(told or {"mounts": []} | dict.fromkeys(away, 0)), "away": away or None}
 
 
 def remembered() -> "Remembered | None":

@@ -37,7 +37,7 @@ class Node:
         self.gate.set()
         self.tree = Tree(origin, stats)
         self.mounted = Mounted("/at", origin, self.tree, self.blocks)
-        self.joining = Joining(name, [origin.url], self.homes, self._answer)
+        self.joining = Joining(name, [origin.url], self.homes, self._answer, self.stats.as_json)
         self.joining.join({**way, "node": name})
 
     def _answer(self, what, asked, may_wait):
@@ -93,10 +93,15 @@ def way(request):
 
     thread = threading.Thread(target=own)
     thread.start()
-    yield told
+    yield {**told, "directory": listener.peers}
     stop.set()
     thread.join()
     listener._listening.close()
+
+
+@pytest.fixture
+def directory(way):
+    return way["directory"]
 
 
 @pytest.fixture
@@ -132,6 +137,22 @@ def test_the_origin_is_asked_once_for_each_block_whoever_reads(nodes, has_sizes)
     total = sum(map(len, FILES.values()))
     assert sum(node.stats.remote_nbytes for node in made) == total
     assert sum(node.stats.peer_nbytes for node in made) == 2 * total
+
+
+def test_the_trainer_is_told_what_machines_have_read(nodes, directory):
+    made = nodes("ab")
+    for node in made:
+        for path in FILES:
+            node.read(path)
+    total = sum(map(len, FILES.values()))
+    deadline = Deadline(LIMIT_S)
+    while directory.totals().get("remote_nbytes", 0) + directory.totals().get("peer_nbytes", 0) != 2 * total:  # fmt: skip
+        assert not deadline.is_over(), directory.totals()
+        threading.Event().wait(0.05)
+    assert directory.totals()["remote_nbytes"] == total
+    made[0].joining.leave()
+    made[1].wait_peers(0)
+    assert directory.totals()["remote_nbytes"] == total  # what has gone has read it all the same
 
 
 def test_machines_that_read_at_once_ask_once(nodes):

@@ -93,19 +93,23 @@ def as_text(found: dict[str, Any]) -> str:
 
 
 def _files(found: dict[str, Any]) -> list[list[str]]:
-    """Return the rows of what trainers' machines have read for mounts; none where no run has any."""
+    """Return the rows of what machines have read for mounts; none where no run has any."""
     rows = []
     for run in found["runs"]:
-        if (told := run.get("storage")) is None:
-            continue
-        here = told["memory_nbytes"] + told["disk_nbytes"]
-        hit = here / max(here + told["remote_nbytes"] + told["peer_nbytes"], 1)
-        nbytes = [
-            f"{told[name] / 1e6:,.1f}"
-            for name in ("remote_nbytes", "peer_nbytes", "disk_nbytes", "memory_nbytes")
-        ]
-        counts = [f"{told[name]:,}" for name in ("num_requests", "num_retries")]
-        urls = ", ".join(url for _, url in told["mounts"])
-        rows.append([urls, run["script"], *nbytes, f"{hit:.0%}", *counts, f"{told['wait_s']:,.1f}"])
+        for told in (run.get("storage"), run.get("storage_away")):
+            if told is not None:
+                rows.append(_read(told, run["script"]))
     head = ["mount", "run", "MB fetched", "from peers", "from disk", "from memory", "in cache"]
     return [[*head, "requests", "again", "waited s"], *rows] if rows else []
+
+
+def _read(told: dict[str, Any], script: str) -> list[str]:
+    here = told["memory_nbytes"] + told["disk_nbytes"]
+    hit = here / max(here + told["remote_nbytes"] + told["peer_nbytes"], 1)
+    nbytes = [
+        f"{told[name] / 1e6:,.1f}"
+        for name in ("remote_nbytes", "peer_nbytes", "disk_nbytes", "memory_nbytes")
+    ]
+    counts = [f"{told[name]:,.0f}" for name in ("num_requests", "num_retries")]
+    where = ", ".join(url for _, url in told["mounts"]) if "mounts" in told else "other machines"
+    return [where, script, *nbytes, f"{hit:.0%}", *counts, f"{told['wait_s']:,.1f}"]

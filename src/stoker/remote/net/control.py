@@ -164,6 +164,12 @@ class FilesSent(NamedTuple):
     nbytes: int
 
 
+class StorageAway(NamedTuple):
+    """Says what other machines have read of files, added up. read: JSON, by name (storage/reading/stats.py)."""
+
+    read: str
+
+
 class Note(NamedTuple):
     """A message for the user."""
 
@@ -211,6 +217,7 @@ Message = (
     | Left
     | Cannot
     | FilesSent
+    | StorageAway
     | NoEngine
     | Remembered
     | Note

@@ -69,6 +69,9 @@ class Fleet:
         self._pool: list[tuple[int, Lender]] = []  # arenas that the receiver has mapped
         self._next_arena = 0
         self.files_sent_nbytes = 0  # to machines that lack them
+        self.storage_away: dict[
+            str, float
+        ] = {}  # what other machines have read (storage/reading/stats.py)
         self.is_gone = False
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process = Orphan(
@@ -114,6 +117,11 @@ class Fleet:
         """Return how many bytes of this machine's files were sent to machines that lack them."""
         self.hear()
         return self.files_sent_nbytes
+
+    def storage_read(self) -> dict[str, float]:
+        """Return what other machines have read of files, added up (storage/reading/stats.py)."""
+        self.hear()
+        return self.storage_away
 
     def served_s(self) -> float:
         """Return for how long this process has had CPUs of other machines, summed over all."""
@@ -260,6 +268,8 @@ class Fleet:
                 self._remembered[host, told.key] = told
             case control.FilesSent(nbytes):
                 self.files_sent_nbytes = nbytes
+            case control.StorageAway(read):
+                self.storage_away = json.loads(read)
             case control.NoEngine(why):
                 self._say_to_user(f"remote workers are not available: {why}")
             case control.Note(text):

@@ -55,7 +55,7 @@ class Listener:
         self._post = post
         self._let_in = let_in
         self._tell = tell
-        self._files, self._peers = files, PeerDirectory()
+        self._files, self.peers = files, PeerDirectory()
         self._token = make_token()
         self._context: ssl.SSLContext | None = None
         self._listening: socket.socket | None = None
@@ -172,7 +172,7 @@ class Listener:
 
     def _serve_peer(self, sock: socket.socket, member: str) -> None:
         self._shaking.pop(sock, None)
-        self._peers.serve(sock, member)
+        self.peers.serve(sock, member)
 
     def _tell_once(self, text: str) -> None:
         if text not in self._told and len(self._told) < MAX_TOLD:

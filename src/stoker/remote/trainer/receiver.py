@@ -63,6 +63,7 @@ class Receiver:
         self._spoke_s = self._published_s = now_s()
         self._unsaid: deque[bytes] = deque()  # to the trainer
         self._sent_nbytes = 0  # of files, as the trainer was told
+        self._read_away: dict[str, float] = {}
         self._engine: Engine | None = None  # once it is connected; of it only `want` is ours
         self._num_wanted: int | None = None  # workers, by the trainer's own rate
         self._worked_s = now_s()
@@ -132,8 +133,12 @@ class Receiver:
         if self._files is not None and self._files.num_nbytes != self._sent_nbytes:
             self._sent_nbytes = self._files.num_nbytes
             self._say(control.FilesSent(self._sent_nbytes))
+        read = self._listener.peers.totals()
+        if read != self._read_away:
+            self._read_away = read
+            self._say(control.StorageAway(json.dumps(read)))
         about = {**self._settings.get("about", {}), "nodes": nodes}
-        self._engine.publish({**about, "storage": self._storage()})
+        self._engine.publish({**about, "storage": self._storage(), "storage_away": read or None})
 
     def _storage(self) -> dict[str, Any] | None:
         """Return what this machine's storage process has read for the run's mounts."""

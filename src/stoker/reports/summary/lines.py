@@ -154,6 +154,12 @@ def _storage(report: dict[str, Any]) -> list[str]:
     told = report.get("storage")
     if told is None:
         return []
+    return [*_storage_here(told), *_storage_away(told.get("away"))]
+
+
+def _storage_here(told: dict[str, Any]) -> list[str]:
+    if not told["mounts"]:
+        return []
     urls = [url for _, url in told["mounts"]]
     where = urls[0] if len(urls) == 1 else f"{len(urls)} URLs"
     text = f"{readable_nbytes(told['remote_nbytes'])} read from {where}"
@@ -161,6 +167,17 @@ def _storage(report: dict[str, Any]) -> list[str]:
         text += f", {readable_nbytes(here)} found in its cache"
     if told["num_retries"]:
         text += f", {counted(told['num_retries'], 'request')} tried again"
+    return [f"{text}; workers waited {told['wait_s']:,.1f} s for it, added up"]
+
+
+def _storage_away(told: dict[str, Any] | None) -> list[str]:
+    if told is None:
+        return []
+    text = f"other machines: {readable_nbytes(told['remote_nbytes'])} read"
+    if told["peer_nbytes"]:
+        text += f", {readable_nbytes(told['peer_nbytes'])} from each other"
+    if here := told["memory_nbytes"] + told["disk_nbytes"]:
+        text += f", {readable_nbytes(here)} found in their caches"
     return [f"{text}; workers waited {told['wait_s']:,.1f} s for it, added up"]
 
 

@@ -7,10 +7,11 @@ Threads: one hears of the others, one accepts, one a handshake, and those of Ans
 
 import contextlib
 import json
+import select
 import socket
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from stoker import speak
@@ -19,14 +20,23 @@ from stoker.storage.origins.answering import Answer, Answering
 from stoker.storage.peers.homes import SILENT_S, Homes, Member
 
 HANDSHAKE_S = 5.0
+TOLD_EVERY_S = 1.0  # what is read here, to the trainer
+_READ_NBYTES = 64 << 10
 MAX_STRANGERS = 64  # that shake hands; more are turned away, and ask the origin
 
 
 class Joining:
-    """answer: gives what another machine asks for."""
+    """answer: gives what another machine asks for; stats: what this one has read."""
 
-    def __init__(self, name: str, urls: list[str], homes: Homes, answer: Answer) -> None:
-        self._name, self._urls, self._homes = name, urls, homes
+    def __init__(
+        self,
+        name: str,
+        urls: list[str],
+        homes: Homes,
+        answer: Answer,
+        stats: Callable[[], dict[str, Any]],
+    ) -> None:
+        self._name, self._urls, self._homes, self._stats = name, urls, homes, stats
         self._answering = Answering("storage-peer", answer)
         self._begin = threading.Lock()  # taken by the first way
         self._strangers = threading.Semaphore(MAX_STRANGERS)
@@ -90,9 +100,27 @@ class Joining:
         with dial(secret, hello, HANDSHAKE_S) as directory:
             self._sockets.append(directory)
             directory.settimeout(None)
-            with directory.makefile("rb") as lines:
-                for line in lines:
-                    self._take(json.loads(line), secret.token, node)
+            for line in self._lines(directory):
+                self._take(json.loads(line), secret.token, node)
+
+    def _lines(self, directory: socket.socket) -> Iterator[bytes]:
+        """Iterate what the directory says; say meanwhile what is read here. TLS wants one thread for both."""
+        poller = select.poll()
+        poller.register(directory, select.POLLIN)
+        received, said = bytearray(), {}
+        while True:
+            has_more = isinstance(directory, ssl.SSLSocket) and directory.pending()
+            if has_more or poller.poll(TOLD_EVERY_S * 1000):
+                data = directory.recv(_READ_NBYTES)
+                if not data:
+                    return
+                received += data
+                *lines, rest = received.split(b"\n")
+                received = rest
+                yield from lines
+            elif (told := self._stats()) != said:
+                said = told
+                directory.sendall(json.dumps(told).encode() + b"\n")
 
     def _take(self, told: dict[str, Any], token: bytes, node: str) -> None:
         from stoker.remote.net.auth import Pass, dial

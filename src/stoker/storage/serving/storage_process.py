@@ -70,7 +70,9 @@ class Serving:
             self._mounts.append((mounted, fd))
         self._learnt = Learnt()
         self._ahead = Ahead([mounted for mounted, _ in self._mounts], self._blocks)
-        self._joining = Joining(name, list(self._by_url), homes, self._answer_peer)
+        self._joining = Joining(
+            name, list(self._by_url), homes, self._answer_peer, self.stats.as_json
+        )
         if way is not None:
             self._joining.join(way)
         self._listener = Listener(name, self._answer)
