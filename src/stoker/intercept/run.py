@@ -148,6 +148,7 @@ def fleet() -> "Fleet | None":
             if _fleet is not made:
                 made.close()
             kept.served_s, kept.files_sent = _fleet.served_s, _fleet.files_sent
+            kept.storage = storage
         return _fleet
 
 

@@ -107,7 +107,7 @@ class Joining:
         """Iterate what the directory says; say meanwhile what is read here. TLS wants one thread for both."""
         poller = select.poll()
         poller.register(directory, select.POLLIN)
-        received, said = bytearray(), {}
+        received, said = b"", dict[str, Any]()
         while True:
             has_more = isinstance(directory, ssl.SSLSocket) and directory.pending()
             if has_more or poller.poll(TOLD_EVERY_S * 1000):
