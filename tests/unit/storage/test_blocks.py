@@ -185,3 +185,27 @@ def test_the_same_bytes_under_another_tag_are_another_file():
     origin = FakeOrigin({})
     one, two = (file_of(origin, "a", Entry(False, 1, 0, tag)) for tag in ("x", "y"))
     assert one.digest != two.digest
+
+
+def test_who_reads_once_the_run_ends_is_told_so_and_does_not_wait(made):
+    origin, found = file()
+    origin.gate.clear()
+    blocks = made()
+    failed = []
+
+    def read():
+        with pytest.raises(Again, match="the run ends") as raised:
+            blocks.read(found, 0, 10)
+        failed.append(raised.value)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    while not reads(origin):
+        threading.Event().wait(0.01)
+    blocks.close()
+    thread.join()
+    origin.gate.set()
+    _, other = file(path="b.jpg")
+    with pytest.raises(Again, match="the run ends"):
+        blocks.read(other, 0, 10)
+    assert len(failed) == 1

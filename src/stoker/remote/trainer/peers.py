@@ -23,13 +23,14 @@ class PeerDirectory:
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards all below, and what is done with the sockets
         self._members: dict[socket.socket, list[Any]] = {}
+        self._reading = threading.Lock()  # guards _read; never held while something is sent
         self._read: dict[str, dict[str, float]] = {}  # by name: what a machine has read
 
     def totals(self) -> dict[str, float]:
         """Return what other machines have read, those that are gone too, added up; the trainer's own
         storage process is asked by others."""
         found: dict[str, float] = {}
-        with self._lock:
+        with self._reading:
             for told in self._read.values():
                 for name, number in told.items():
                     found[name] = found.get(name, 0) + number
@@ -40,9 +41,15 @@ class PeerDirectory:
         threading.Thread(target=self._serve, args=(sock, member), name="peers", daemon=True).start()
 
     def _serve(self, sock: socket.socket, told: str) -> None:
-        with sock, contextlib.suppress(OSError, ValueError):
-            member = json.loads(told)
+        with sock, contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+            name, node, address, port, certificate, urls = json.loads(told)
+            member = [str(name), str(node), str(address), int(port), str(certificate), list(urls)]
             sock.settimeout(SENT_WITHIN_S)
+            with contextlib.suppress(OSError):  # no TCP: a machine that vanishes says no goodbye
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000)
             try:
                 with self._lock:
                     _say(sock, came=[*self._members.values()])
@@ -68,7 +75,7 @@ class PeerDirectory:
                 return
             if lines and node != TRAINER:
                 told = {str(key): float(number) for key, number in json.loads(lines[-1]).items()}
-                with self._lock:
+                with self._reading:
                     self._read[name] = told
 
     def _remove(self, sock: socket.socket) -> None:

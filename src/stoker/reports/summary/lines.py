@@ -163,7 +163,9 @@ def _storage_here(told: dict[str, Any]) -> list[str]:
     urls = [url for _, url in told["mounts"]]
     where = urls[0] if len(urls) == 1 else f"{len(urls)} URLs"
     text = f"{readable_nbytes(told['remote_nbytes'])} read from {where}"
-    if here := told["memory_nbytes"] + told["disk_nbytes"] + told["peer_nbytes"]:
+    if told["peer_nbytes"]:
+        text += f", {readable_nbytes(told['peer_nbytes'])} from other machines"
+    if here := told["memory_nbytes"] + told["disk_nbytes"]:
         text += f", {readable_nbytes(here)} found in its cache"
     if told["num_retries"]:
         text += f", {counted(told['num_retries'], 'request')} tried again"

@@ -76,7 +76,10 @@ def cover(path: str) -> bool:
         return False
     # An overlay that is read-only wants two folders. Of a file system of its own: one that is removed
     # could not be listed.
-    empty = tempfile.mkdtemp(prefix="stoker-")
+    try:
+        empty = tempfile.mkdtemp(prefix="stoker-")
+    except OSError:
+        return False
     fds: list[int] = []
     try:
         if _libc.mount(_NAME.encode(), os.fsencode(empty), b"tmpfs", _MS_RDONLY, b"size=4k") != 0:
@@ -95,7 +98,8 @@ def cover(path: str) -> bool:
         for fd in fds:
             os.close(fd)
         _libc.umount2(os.fsencode(empty), _MNT_DETACH)
-        Path(empty).rmdir()
+        with contextlib.suppress(OSError):
+            Path(empty).rmdir()
 
 
 def num_ours(path: str, mountinfo: Path = MOUNTINFO) -> int:

@@ -130,7 +130,8 @@ class Answering:
 
     def _do_posted(self) -> None:
         while self._posted:
-            self._posted.popleft()()
+            with contextlib.suppress(Exception):  # of one connection: the others are to be answered
+                self._posted.popleft()()
 
     def _begin(self, connection: _Connection) -> None:
         if self._is_closed:
@@ -148,9 +149,9 @@ class Answering:
             connection.let_go()
 
     def _go_on(self, connection: _Connection) -> None:
-        if connection.waits:  # its end, most likely: it would be told again and again
-            self._listen(connection, 0)
         try:
+            if connection.waits:  # its end, most likely: it would be told again and again
+                self._listen(connection, 0)
             while not connection.waits:
                 if connection.unsent is not None or connection.fd >= 0:
                     self._send(connection)
@@ -209,9 +210,9 @@ class Answering:
         try:
             told = self._answer(what, asked, may_wait)
         except OriginError as error:
-            return memoryview(_head(STATUS.get(type(error), 403), Told(str(error).encode())))
+            return memoryview(_head(STATUS.get(type(error), 403), Told(_words(error))))
         except Exception as error:  # ours; the other side asks somewhere else
-            return memoryview(_head(STATUS[Again], Told(str(error).encode())))
+            return memoryview(_head(STATUS[Again], Told(_words(error))))
         if told is None or isinstance(told, Later):
             return told
         if isinstance(told.body, Slice):
@@ -312,6 +313,10 @@ class Answering:
         if not num:
             raise OSError("the file was cut short")
         connection.at += num
+
+
+def _words(error: Exception) -> bytes:
+    return str(error).encode(errors="replace")
 
 
 def _parsed(head: bytes) -> tuple[str, dict[str, Any]]:

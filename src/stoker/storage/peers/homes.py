@@ -18,7 +18,7 @@ from stoker.storage.origins.between import Dial, Machine, checked, entry_of
 from stoker.storage.reading.blocks import MERGED_BLOCKS, File
 
 SILENT_S = 2.0  # then the origin is asked
-LEFT_OUT_S = 30.0
+LEFT_OUT_S, MOST_LEFT_OUT_S = 30.0, 600.0  # twice as long each time
 _MASK, _ODD = (1 << 64) - 1, 0x9E3779B97F4A7C15  # Knuth's multiplier
 
 
@@ -39,7 +39,7 @@ class Peer:
     def __init__(self, member: Member, dial: Dial) -> None:
         self.member, self.salt = member, _hash(member.name)
         self.machine = Machine(dial, SILENT_S)
-        self.left_out_until_s = 0.0
+        self.left_out_until_s, self.left_out_s = 0.0, LEFT_OUT_S
 
 
 class PeerSource:
@@ -60,6 +60,8 @@ class PeerSource:
         body = checked(answer).body
         if known.nbytes == UNKNOWN:
             known = entry_of(answer)
+            if not known.tag and not known.mtime_ns:
+                raise Again("nothing tells whether these are the origin's bytes now")
         if len(body) != min(end, known.nbytes) - start:
             raise Again(f"{len(body)} bytes came")
         return Piece(known, body)
@@ -117,7 +119,10 @@ class Homes:
     def has_failed(self, source: Source) -> None:
         """Note that a peer has not answered."""
         if isinstance(source, PeerSource):
-            source.peer.left_out_until_s = now_s() + LEFT_OUT_S
+            peer = source.peer
+            if peer.left_out_until_s < now_s():  # else it is known
+                peer.left_out_until_s = now_s() + peer.left_out_s
+                peer.left_out_s = min(2 * peer.left_out_s, MOST_LEFT_OUT_S)
 
 
 def _hash(text: str) -> int:

@@ -6,6 +6,7 @@ Threads: one hears of the others, one accepts, one a handshake, and those of Ans
 """
 
 import contextlib
+import errno
 import json
 import select
 import socket
@@ -20,6 +21,7 @@ from stoker.storage.origins.answering import Answer, Answering
 from stoker.storage.peers.homes import SILENT_S, Homes, Member
 
 HANDSHAKE_S = 5.0
+AGAIN_S = 5.0  # until it is tried again where that failed
 TOLD_EVERY_S = 1.0  # what is read here, to the trainer
 _READ_NBYTES = 64 << 10
 MAX_STRANGERS = 64  # that shake hands; more are turned away, and ask the origin
@@ -38,6 +40,7 @@ class Joining:
     ) -> None:
         self._name, self._urls, self._homes, self._stats = name, urls, homes, stats
         self._answering = Answering("storage-peer", answer)
+        self._is_over = threading.Event()
         self._begin = threading.Lock()  # taken by the first way
         self._strangers = threading.Semaphore(MAX_STRANGERS)
         self._sockets: list[socket.socket] = []
@@ -55,6 +58,7 @@ class Joining:
 
     def leave(self) -> None:
         """Have the others ask no more."""
+        self._is_over.set()
         for sock in self._sockets:
             with contextlib.suppress(OSError):  # wakes who waits there
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
@@ -63,11 +67,16 @@ class Joining:
     def _run(self, way: Mapping[str, Any]) -> None:
         from stoker.remote.net.auth import Stranger
 
-        with contextlib.suppress(OSError, ValueError, Stranger):
-            with self._listen(way) as listening:
-                self._sockets.append(listening)
-                self._hear_of_others(way, listening)
-        self._homes.clear()
+        while not self._is_over.is_set():
+            with contextlib.suppress(OSError, ValueError, TypeError, Stranger):
+                with self._listen(way) as listening:
+                    self._sockets.append(listening)
+                    try:
+                        self._hear_of_others(way, listening)
+                    finally:
+                        listening.shutdown(socket.SHUT_RDWR)  # wakes who accepts
+            self._homes.clear()
+            self._is_over.wait(AGAIN_S)
 
     def _listen(self, way: Mapping[str, Any]) -> socket.socket:
         """Listen where this machine is on the way to the trainer."""
@@ -139,18 +148,28 @@ class Joining:
     def _accept(
         self, listening: socket.socket, token: bytes, context: ssl.SSLContext | None
     ) -> None:
-        with contextlib.suppress(OSError):  # it was closed
-            while True:
+        while not self._is_over.is_set():
+            try:
                 sock, _ = listening.accept()
-                if not self._strangers.acquire(blocking=False):
-                    sock.close()
-                    continue
-                threading.Thread(
-                    target=self._welcome,
-                    args=(sock, token, context),
-                    name="storage-welcome",
-                    daemon=True,
-                ).start()
+            except OSError as error:
+                if error.errno in (errno.EBADF, errno.EINVAL):  # it was closed
+                    return
+                self._is_over.wait(HANDSHAKE_S)  # too many open files, ...
+                continue
+            if not self._strangers.acquire(blocking=False):
+                sock.close()
+                continue
+            welcome = threading.Thread(
+                target=self._welcome,
+                args=(sock, token, context),
+                name="storage-welcome",
+                daemon=True,
+            )
+            try:
+                welcome.start()
+            except RuntimeError:  # too many threads
+                sock.close()
+                self._strangers.release()
 
     def _welcome(self, sock: socket.socket, token: bytes, context: ssl.SSLContext | None) -> None:
         from stoker.remote.net.auth import Stranger, admit

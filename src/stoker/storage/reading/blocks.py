@@ -204,6 +204,8 @@ class Blocks:
             data = self._find(file, number)
             while data is None:
                 fetch = self._want(file, number, last, file.origin)
+                if not may_wait:  # it was dropped just now
+                    return fetch
                 if fetch is None:  # it has come just now
                     data = self._find(file, number)
                 else:
@@ -284,6 +286,8 @@ class Blocks:
         """As _want, under the lock."""
         fetch = self._coming.get((file.digest, number))
         if fetch is None:
+            if self._is_closed.is_set():  # nobody fetches it any more
+                raise Again("the run ends")
             fetch = self._add(file, number, last, False, source)
         elif fetch in self._ahead:  # it has not begun: now somebody waits for it
             self._ahead.remove(fetch)
@@ -503,7 +507,9 @@ class Blocks:
         self.stats.num_retries += 1
 
     def close(self) -> None:
-        """End the fetchers; what they fetch is lost, and who waits for it is told so."""
+        """End the fetchers; what they fetch is lost, and who waits for it is told so. Idempotent."""
+        if self._is_closed.is_set():
+            return
         self._is_closed.set()
         self._getter.close()
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -131,7 +131,18 @@ class Getter:
         for connection in tuple(self._busy):
             request = connection.request
             if request is not None and connection.heard_s < now - request.get.silent_s:
-                self._fail(connection)
+                self._give_up(connection)
+
+    def _give_up(self, connection: _Connection) -> None:
+        """Take a place for dead that says nothing: what is kept there says nothing either."""
+        request, connection.request = connection.request, None
+        self._busy.discard(connection)
+        self._drop(connection)
+        for idle in self._idle.pop(connection.place, ()):
+            self._num_idle -= 1
+            self._drop(idle)
+        if request is not None:
+            request.done(None)
 
     def _send(self, request: Request) -> None:
         place = request.get.place
@@ -141,7 +152,11 @@ class Getter:
             self._send_on(idle.pop(), request)
         elif request.get.dial is not None:
             self._num_dialled += 1
-            threading.Thread(target=self._dial, args=(request,), daemon=True).start()
+            try:
+                threading.Thread(target=self._dial, args=(request,), daemon=True).start()
+            except RuntimeError:  # there are too many
+                self._num_dialled -= 1
+                request.done(None)
         else:
             try:
                 connection = self._connect(place)

@@ -66,7 +66,7 @@ class Serving:
             tree = Tree(origin, self.stats, limit_s, kept, speak.say)
             mounted = Mounted(path, origin, tree, self._blocks)
             _check(mounted, min(limit_s, ANSWERS_WITHIN_S))
-            self._by_origin[id(origin)] = self._by_url[url] = mounted
+            self._by_origin[id(origin)] = self._by_url[origin.url] = mounted
             self._mounts.append((mounted, fd))
         self._learnt = Learnt()
         self._ahead = Ahead([mounted for mounted, _ in self._mounts], self._blocks)
@@ -109,7 +109,7 @@ class Serving:
         on_end()
 
     def close(self) -> None:
-        self._joining.close()
+        self._joining.leave()
         self._ahead.close()
         for mounted, _ in self._mounts:
             with contextlib.suppress(OSError):
