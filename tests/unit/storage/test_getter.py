@@ -1,0 +1,54 @@
+"""Who says nothing is given up once, whatever connections to it are kept."""
+
+import queue
+import socket
+import threading
+
+from stoker.storage.origins import Get
+from stoker.storage.reading.getter import Getter, Request
+
+NUM_KEPT = 3
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+def test_a_server_that_falls_silent_is_asked_once_and_not_on_each_connection_that_is_kept():
+    asked: queue.Queue[socket.socket] = queue.Queue()
+    wanted: queue.Queue[Request] = queue.Queue()
+    answers: queue.Queue[object] = queue.Queue()
+
+    def hear(sock):
+        while sock.recv(4096):
+            asked.put(sock)
+
+    def accept():
+        for _ in range(NUM_KEPT):
+            sock, _ = listening.accept()
+            hearing.append(threading.Thread(target=hear, args=(sock,)))
+            hearing[-1].start()
+            accepted.append(sock)
+
+    def take():
+        return None if wanted.empty() else wanted.get()
+
+    hearing, accepted = [], []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        accepting = threading.Thread(target=accept)
+        accepting.start()
+        place = "http", "127.0.0.1", listening.getsockname()[1]
+        getter = Getter(take, 8)
+        get = Get(place, b"GET / HTTP/1.1\r\n\r\n", 2, None, 1.0)
+        for _ in range(NUM_KEPT):
+            wanted.put(Request(get, answers.put))
+        getter.wake()
+        for sock in [asked.get(timeout=10) for _ in range(NUM_KEPT)]:  # each on one of its own
+            sock.sendall(ANSWER)
+        assert [bytes(answers.get(timeout=10).body) for _ in range(NUM_KEPT)] == [b"ok"] * NUM_KEPT
+        accepting.join()
+        wanted.put(Request(get, answers.put))
+        getter.wake()
+        assert answers.get(timeout=10) is None
+        assert asked.qsize() == 1
+        getter.close()
+    for sock, thread in zip(accepted, hearing, strict=True):
+        thread.join()
+        sock.close()
