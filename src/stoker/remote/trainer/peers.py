@@ -14,6 +14,8 @@ import socket
 import threading
 from typing import Any
 
+from stoker.storage.origins.answering import notice_end
+
 SENT_WITHIN_S = 5.0  # or a machine is taken for gone
 _MAX_LINE_NBYTES = 16 << 10
 TRAINER = "trainer"  # the node of the storage process beside the trainer
@@ -45,11 +47,7 @@ class PeerDirectory:
             name, node, address, port, certificate, urls = json.loads(told)
             member = [str(name), str(node), str(address), int(port), str(certificate), list(urls)]
             sock.settimeout(SENT_WITHIN_S)
-            with contextlib.suppress(OSError):  # no TCP: a machine that vanishes says no goodbye
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000)
+            notice_end(sock)
             try:
                 with self._lock:
                     _say(sock, came=[*self._members.values()])

@@ -70,6 +70,15 @@ class _Connection:
             self.fd = -1
 
 
+def notice_end(sock: socket.socket) -> None:
+    """Have a connection end within a minute of its other machine's: one that vanishes says no goodbye."""
+    with contextlib.suppress(OSError):  # it is no TCP
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000)
+
+
 class Answering:
     def __init__(self, name: str, answer: Answer) -> None:
         """name: of the threads."""
@@ -88,11 +97,7 @@ class Answering:
     def add(self, sock: socket.socket) -> None:
         """Answer a connection to its end. Any thread may call it."""
         sock.setblocking(False)
-        with contextlib.suppress(OSError):  # no TCP: a machine that vanishes says no goodbye
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000)
+        notice_end(sock)
         self._post(lambda: self._begin(_Connection(sock)))
 
     def close(self) -> None:

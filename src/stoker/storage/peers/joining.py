@@ -21,6 +21,7 @@ from stoker.storage.origins.answering import Answer, Answering
 from stoker.storage.peers.homes import SILENT_S, Homes, Member
 
 HANDSHAKE_S = 5.0
+MAX_NBYTES = 64 << 20  # asked for at once
 AGAIN_S = 5.0  # until it is tried again where that failed
 TOLD_EVERY_S = 1.0  # what is read here, to the trainer
 _READ_NBYTES = 64 << 10
@@ -39,7 +40,8 @@ class Joining:
         stats: Callable[[], dict[str, Any]],
     ) -> None:
         self._name, self._urls, self._homes, self._stats = name, urls, homes, stats
-        self._answering = Answering("storage-peer", answer)
+        self._answer = answer
+        self._answering: Answering | None = None  # once it has joined
         self._is_over = threading.Event()
         self._begin = threading.Lock()  # taken by the first way
         self._strangers = threading.Semaphore(MAX_STRANGERS)
@@ -48,13 +50,15 @@ class Joining:
     def join(self, way: Mapping[str, Any]) -> None:
         """Join those of a run, in the background. A second run's way is not taken: one list is enough."""
         if self._begin.acquire(blocking=False):
+            self._answering = Answering("storage-peer", self._answer)
             threading.Thread(
                 target=self._run, args=(way,), name="storage-peers", daemon=True
             ).start()
 
     def close(self) -> None:
         self.leave()
-        self._answering.close()
+        if self._answering is not None:
+            self._answering.close()
 
     def leave(self) -> None:
         """Have the others ask no more."""
@@ -174,6 +178,8 @@ class Joining:
     def _welcome(self, sock: socket.socket, token: bytes, context: ssl.SSLContext | None) -> None:
         from stoker.remote.net.auth import Stranger, admit
 
+        answering = self._answering
+        assert answering is not None  # else nobody listens
         with contextlib.suppress(OSError, ValueError, KeyError, Stranger):
             try:
                 sock.settimeout(HANDSHAKE_S)
@@ -186,7 +192,7 @@ class Joining:
                 raise
             finally:
                 self._strangers.release()
-            self._answering.add(sock)
+            answering.add(sock)
 
 
 def asked_of(asked: Mapping[str, Any]) -> tuple[str, str, int, int, Entry]:
@@ -201,6 +207,3 @@ def asked_of(asked: Mapping[str, Any]) -> tuple[str, str, int, int, Entry]:
     if not 0 <= start < end <= start + MAX_NBYTES:
         raise Again("no such range")
     return url, path, start, end, known
-
-
-MAX_NBYTES = 64 << 20  # asked for at once

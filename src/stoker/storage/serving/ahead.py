@@ -52,9 +52,7 @@ class Ahead:
             str, deque[str]
         ] = {}  # by who told of them; who is served next comes first
         self._has_begun: set[str] = set()
-        self._settled: set[str] = (
-            set()
-        )  # paths that are kept whole, and stay so: told of every epoch
+        self._settled: set[str] = set()  # paths that are kept whole, to the end
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="storage-ahead", daemon=True)
         self._thread.start()

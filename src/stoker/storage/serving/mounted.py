@@ -84,9 +84,9 @@ class Mounted:
         else:
             return None
         data = self._blocks.read_for_peer(file, start, min(end, file.nbytes), may_wait)
-        if data is None or isinstance(data, bytes):
-            return None if data is None else Piece(file.known, data)
-        return Later(data.subscribe)
+        if data is None:
+            return None
+        return Piece(file.known, data) if isinstance(data, bytes) else Later(data.subscribe)
 
     def fetch_ahead(self, path: str) -> bool:
         """Have a file fetched before it is asked for, unless the kernel has it. Returns whether it is kept
