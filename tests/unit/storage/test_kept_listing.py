@@ -1,9 +1,13 @@
 """Listings from run to run: what was kept is found, damage is nothing, and what changed is told."""
 
+import threading
+from array import array
+
 import pytest
 
 from stoker.storage.origins import UNKNOWN, Changed, Entry
 from stoker.storage.reading.stats import StorageStats
+from stoker.storage.serving.folder import Folder, inode_of
 from stoker.storage.serving.kept_listing import KeptListing
 from stoker.storage.serving.tree import Tree
 from tests.unit.storage.fake_origin import FakeOrigin
@@ -15,6 +19,7 @@ ENTRIES = {
     "unknown": Entry(False, UNKNOWN),
     "large": Entry(False, 1 << 60, 1 << 62, "x" * 100),
 }
+NOTHING = Folder("", {})
 
 
 def kept(folder, url="s3://a"):
@@ -22,30 +27,36 @@ def kept(folder, url="s3://a"):
 
 
 def test_what_was_kept_is_found_again(tmp_path):
-    kept(tmp_path).save({"": ENTRIES, "none": {}}, {"x/y": ENTRIES})
+    before = Folder("", ENTRIES)
+    kept(tmp_path).save({"": before, "none": NOTHING}, {"x/y": Folder("x/y", ENTRIES)})
     found = kept(tmp_path)
-    assert found.listed("") == ENTRIES and list(found.listed("")) == list(ENTRIES)
-    assert found.listed("none") == {} and found.learnt("x/y") == ENTRIES
-    assert found.listed("x/y") is found.learnt("") is None
+    folder = found.listed("")
+    assert folder.names == sorted(ENTRIES) and folder.entries == ENTRIES
+    assert folder.are_folders == before.are_folders == b"\0\0\0\1\0"
+    assert folder.inodes == before.inodes == array("Q", map(inode_of, folder.names))
+    assert found.listed("none").names == [] and found.listed("none").entries == {}
+    assert found.learnt("x/y") == ENTRIES and found.learnt("") == {}
+    assert found.listed("x/y") is None
     assert kept(tmp_path, "s3://b").listed("") is None
 
 
 def test_folders_that_a_run_has_not_looked_at_stay_kept(tmp_path):
-    kept(tmp_path).save({"a": ENTRIES, "b": ENTRIES}, {})
-    kept(tmp_path).save({"b": {}}, {})
+    kept(tmp_path).save({"a": Folder("a", ENTRIES), "b": Folder("b", ENTRIES)}, {})
+    kept(tmp_path).save({"b": NOTHING}, {})
     found = kept(tmp_path)
-    assert found.listed("a") == ENTRIES and found.listed("b") == {}
+    assert found.listed("a").entries == ENTRIES and found.listed("b").entries == {}
 
 
 @pytest.mark.parametrize("at", [0, 10, 25, 200, -5])
 def test_a_damaged_file_is_none_and_never_a_wrong_one(tmp_path, at):
-    kept(tmp_path).save({"": ENTRIES, "b": ENTRIES}, {})
+    kept(tmp_path).save({"": Folder("", ENTRIES), "b": Folder("b", ENTRIES)}, {})
     (file,) = tmp_path.iterdir()
     data = bytearray(file.read_bytes())
     data[at] ^= 1
     file.write_bytes(data)
     found = kept(tmp_path)
-    assert found.listed("") in (None, ENTRIES) and found.listed("b") in (None, ENTRIES)
+    for folder in (found.listed(""), found.listed("b")):
+        assert folder is None or folder.entries == ENTRIES
     file.write_bytes(bytes(data[:30]))
     assert kept(tmp_path).listed("") is None
 
@@ -74,20 +85,18 @@ def settle(tree):
     tree.close()
     for thread in tree.threads:
         thread.join()
-    while not tree._ahead.empty():
-        folder, is_known = tree._ahead.get()
-        if is_known:
-            tree._compare(folder)
+    for folder in tuple(tree._doubted):
+        tree._compare(folder)
 
 
 def test_a_second_run_has_the_list_at_once_and_compares_it(run):
     tree, _ = run(FakeOrigin(FILES))
-    assert tree.names("") == ["a", "top"] and tree.names("a") == ["1.jpg", "2.jpg"]
+    assert tree.folder("").names == ["a", "top"] and tree.folder("a").names == ["1.jpg", "2.jpg"]
     tree.save()
     origin = FakeOrigin(FILES)
     origin.gate.clear()  # it does not answer yet
     tree, said = run(origin)
-    assert tree.names("") == ["a", "top"] and tree.entry("a/2.jpg").nbytes == 2
+    assert tree.folder("").names == ["a", "top"] and tree.entry("a/2.jpg").nbytes == 2
     origin.gate.set()
     settle(tree)
     assert said == [] and ("list", "a") in origin.asked
@@ -95,11 +104,11 @@ def test_a_second_run_has_the_list_at_once_and_compares_it(run):
 
 def test_what_has_changed_is_said_and_an_error_and_the_next_run_has_it(run):
     tree, _ = run(FakeOrigin(FILES))
-    tree.names("a")
+    tree.folder("a")
     tree.save()
     now = {**FILES, "a/2.jpg": b"other", "a/3.jpg": b"new"}
     tree, said = run(FakeOrigin(now))
-    assert tree.names("a") == ["1.jpg", "2.jpg"]
+    assert tree.folder("a").names == ["1.jpg", "2.jpg"]
     settle(tree)
     assert len(said) == 1 and "2 names (2.jpg, ...)" in said[0]
     with pytest.raises(Changed):
@@ -107,9 +116,40 @@ def test_what_has_changed_is_said_and_an_error_and_the_next_run_has_it(run):
     assert tree.entry("a/1.jpg").nbytes == 1
     tree.save()
     tree, said = run(FakeOrigin(now))
-    assert tree.names("a") == ["1.jpg", "2.jpg", "3.jpg"]
+    assert tree.folder("a").names == ["1.jpg", "2.jpg", "3.jpg"]
     settle(tree)
     assert said == []
+
+
+@pytest.mark.parametrize("why", ["ended before it was compared", "a file was another one"])
+def test_a_listing_that_is_doubted_is_not_there_for_the_next_run(run, why):
+    tree, _ = run(FakeOrigin(FILES))
+    tree.folder("a")
+    if why == "a file was another one":
+        tree.doubt("a/1.jpg")
+    tree.save()
+    now = {**FILES, "a/3.jpg": b"new"}
+    if why == "ended before it was compared":
+        tree, _ = run(FakeOrigin(now))
+        assert tree.folder("a").names == ["1.jpg", "2.jpg"]
+        tree.save()
+    tree, _ = run(FakeOrigin(now))
+    assert tree.folder("a").names == ["1.jpg", "2.jpg", "3.jpg"]
+
+
+def test_what_is_kept_is_not_compared_while_more_of_it_is_asked_for(run):
+    tree, _ = run(FakeOrigin(FILES))
+    tree.folder("")
+    tree.folder("a")
+    tree.save()
+    origin = FakeOrigin(FILES)
+    tree, _ = run(origin)
+    tree.folder("")
+    tree.folder("a")
+    assert origin.asked == []
+    while len(origin.asked) < 2:  # of itself, once it is quiet
+        threading.Event().wait(0.01)
+    assert sorted(origin.asked) == [("list", ""), ("list", "a")]
 
 
 def test_what_was_learnt_of_files_is_a_hint_for_the_next_run(run):

@@ -200,7 +200,7 @@ def test_what_a_machine_cannot_read_its_reader_asks_the_origin(nodes):
 def test_a_file_that_changed_is_an_error_on_each_machine(nodes):
     made = nodes("ab")
     for node in made:
-        node.tree.entries("")
+        node.tree.folder("")
         node.origin.files = {path: b"other" + data for path, data in FILES.items()}
     for node in made:
         for path in FILES:

@@ -33,7 +33,7 @@ def lists(origin):
 
 def test_names_come_in_order_and_folders_are_told(made):
     tree = made(FakeOrigin(FILES))
-    assert tree.names("") == ["a", "b", "top"]
+    assert tree.folder("").names == ["a", "b", "top"]
     assert tree.entry("b/c").is_folder and tree.entry("b/c/3.jpg").nbytes == 3
     assert tree.entry("").is_folder
 
@@ -41,7 +41,7 @@ def test_names_come_in_order_and_folders_are_told(made):
 def test_a_folder_is_listed_once_by_however_many(made):
     origin = FakeOrigin(FILES)
     tree = made(origin)
-    threads = [threading.Thread(target=tree.names, args=("a",)) for _ in range(16)]
+    threads = [threading.Thread(target=tree.folder, args=("a",)) for _ in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -53,8 +53,8 @@ def test_a_folder_is_listed_once_by_however_many(made):
 def test_folders_of_a_folder_are_listed_before_somebody_asks(made):
     origin = FakeOrigin(FILES)
     tree = made(origin)
-    tree.names("")
-    assert tree.names("b") == ["c"] and tree.names("a") == ["1.jpg", "2.jpg"]
+    tree.folder("")
+    assert tree.folder("b").names == ["c"] and tree.folder("a").names == ["1.jpg", "2.jpg"]
     assert lists(origin).count("a") == lists(origin).count("b") == 1
 
 
@@ -70,8 +70,8 @@ def test_an_error_that_passes_is_not_kept(made):
     origin.fails = [Again("503"), Denied("403")]
     tree = made(origin)
     with pytest.raises(Denied):
-        tree.names("a")
-    assert tree.names("a") == ["1.jpg", "2.jpg"]
+        tree.folder("a")
+    assert tree.folder("a").names == ["1.jpg", "2.jpg"]
 
 
 def test_a_file_of_a_server_that_lists_nothing_is_looked_for_by_name(made):

@@ -12,15 +12,15 @@ import json
 import os
 import struct
 import zlib
-from array import array
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from hashlib import blake2b
 from pathlib import Path
 
 from stoker.storage.origins import Entry
+from stoker.storage.serving.folder import Folder
 
 _HEAD = struct.Struct("<8sQI")  # name of the format, bytes of the contents' JSON, its crc
-_MAGIC = b"stoklis1"
+_MAGIC = b"stoklis2"
 _LISTED, _LEARNT = "listed", "learnt"
 Contents = dict[str, dict[str, tuple[int, int, int]]]  # kind, folder: offset, bytes, crc
 
@@ -39,34 +39,41 @@ class KeptListing:
             if magic == _MAGIC and zlib.crc32(told) == crc:
                 self._contents, self._data = json.loads(told), data[_HEAD.size + nbytes :]
 
-    def listed(self, folder: str) -> dict[str, Entry] | None:
-        """Return a folder's entries as they were listed; None if they are not known."""
+    def listed(self, folder: str) -> Folder | None:
+        """Return a folder as it was listed; None if it is not known."""
         return self._part(_LISTED, folder)
 
-    def learnt(self, folder: str) -> dict[str, Entry] | None:
+    def learnt(self, folder: str) -> dict[str, Entry]:
         """Return entries of a folder's files that were learnt by reading them."""
-        return self._part(_LEARNT, folder)
+        found = self._part(_LEARNT, folder)
+        return {} if found is None else found.entries
 
-    def _part(self, kind: str, folder: str) -> dict[str, Entry] | None:
+    def _part(self, kind: str, folder: str) -> Folder | None:
         where = self._contents.get(kind, {}).get(folder)
         if where is None:
             return None
         offset, nbytes, crc = where
         data = self._data[offset : offset + nbytes]
-        return _unpacked(data) if zlib.crc32(data) == crc else None
+        return Folder(folder, None, data) if zlib.crc32(data) == crc else None
 
     def save(
-        self, listed: Mapping[str, Mapping[str, Entry]], learnt: Mapping[str, Mapping[str, Entry]]
+        self,
+        listed: Mapping[str, Folder],
+        learnt: Mapping[str, Folder],
+        doubted: Collection[str] = (),
     ) -> None:
-        """Keep what this run has found out, and of other folders what was kept. Raises OSError."""
+        """Keep what this run has found out, and of other folders what was kept. doubted: folders whose
+        listing is not kept. Raises OSError."""
         contents: Contents = {_LISTED: {}, _LEARNT: {}}
         parts: list[bytes] = []
         at = 0
         for kind, found in ((_LISTED, listed), (_LEARNT, learnt)):
             kept = self._contents.get(kind, {})
             for folder in {**kept, **found}:
+                if kind == _LISTED and folder in doubted:
+                    continue
                 if folder in found:
-                    data = _packed(found[folder])
+                    data = found[folder].packed()
                 else:
                     offset, nbytes, _ = kept[folder]
                     data = self._data[offset : offset + nbytes]
@@ -83,27 +90,3 @@ class KeptListing:
         except OSError:
             part.unlink(missing_ok=True)
             raise
-
-
-def _packed(entries: Mapping[str, Entry]) -> bytes:
-    names = "\0".join(entries).encode(errors="surrogateescape")
-    tags = "\0".join(entry.tag for entry in entries.values()).encode()
-    numbers = array("q", (n for e in entries.values() for n in (e.is_folder, e.nbytes, e.mtime_ns)))
-    head = struct.pack("<QQQ", len(entries), len(names), len(tags))
-    return head + names + tags + numbers.tobytes()
-
-
-def _unpacked(data: bytes) -> dict[str, Entry]:
-    num, names_nbytes, tags_nbytes = struct.unpack_from("<QQQ", data)
-    if not num:
-        return {}
-    tags_at = 24 + names_nbytes
-    numbers_at = tags_at + tags_nbytes
-    names = data[24:tags_at].decode(errors="surrogateescape").split("\0")
-    tags = data[tags_at:numbers_at].decode().split("\0")
-    numbers = array("q", data[numbers_at : numbers_at + 24 * num])
-    rows = zip(numbers[::3], numbers[1::3], numbers[2::3], tags, strict=True)
-    return {
-        name: Entry(bool(is_folder), nbytes, mtime_ns, tag)
-        for name, (is_folder, nbytes, mtime_ns, tag) in zip(names, rows, strict=True)
-    }

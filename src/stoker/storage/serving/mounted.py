@@ -18,6 +18,7 @@ from stoker.storage.origins import (
 )
 from stoker.storage.origins.answering import Later
 from stoker.storage.reading.blocks import Blocks, File, file_of
+from stoker.storage.serving.folder import Folder
 from stoker.storage.serving.page_cache import is_cached
 from stoker.storage.serving.tree import Tree
 
@@ -37,24 +38,17 @@ class Mounted:
         self._files: dict[str, File] = {}  # that were opened, by path
         self._was_read: set[str] = set()  # the kernel may have these
 
-    def names(self, folder: str) -> list[str]:
-        """Return a folder's names in order. Raises OSError."""
+    def folder(self, path: str) -> Folder:
+        """Return what is in a folder. Raises OSError."""
         try:
-            return self.tree.names(folder)
+            return self.tree.folder(path)
         except Missing as error:
             if self.origin.has_sizes:
-                raise as_os_error(error, self.origin.url_of(folder)) from error
+                raise as_os_error(error, self.origin.url_of(path)) from error
             # It may hold files all the same: an empty list would be a dataset of none.
-            raise OSError(errno.EACCES, str(error), self.origin.url_of(folder)) from error
+            raise OSError(errno.EACCES, str(error), self.origin.url_of(path)) from error
         except OriginError as error:
-            raise as_os_error(error, self.origin.url_of(folder)) from error
-
-    def entries(self, folder: str) -> dict[str, Entry]:
-        """Return a folder's entries by name; not to be changed. Raises OSError."""
-        try:
-            return self.tree.entries(folder)
-        except OriginError as error:
-            raise as_os_error(error, self.origin.url_of(folder)) from error
+            raise as_os_error(error, self.origin.url_of(path)) from error
 
     def entry(self, path: str) -> Entry:
         """Return an entry, a file's with its size. Raises OSError."""
@@ -70,6 +64,8 @@ class Mounted:
             self._was_read.add(path)
             return self._blocks.read(self._file(path), start, nbytes)
         except OriginError as error:
+            if isinstance(error, Changed):
+                self.tree.doubt(path)
             raise as_os_error(error, self.origin.url_of(path)) from error
 
     def piece_for_peer(

@@ -190,7 +190,7 @@ def _check(mounted: Mounted, limit_s: float) -> None:
 
     def look() -> None:
         try:
-            mounted.tree.names("")
+            mounted.tree.folder("")
         except OriginError as error:
             failed.append(error)
 

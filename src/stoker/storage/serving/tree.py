@@ -9,15 +9,21 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable
+from itertools import compress
 from typing import TypeVar
 
-from stoker.clock import Deadline
+from stoker.clock import Deadline, now_s
 from stoker.storage.origins import Again, Changed, Entry, Missing, Origin, OriginError
 from stoker.storage.reading.retry import LIMIT_S, patiently
 from stoker.storage.reading.stats import StorageStats
+from stoker.storage.serving.folder import Folder
 from stoker.storage.serving.kept_listing import KeptListing
 
 NUM_LISTERS = 16
+NUM_COMPARERS = 4
+QUIET_S = (
+    1.0  # without a folder that is read: a script that walks through a kept listing need not wait
+)
 _ROOT = Entry(True)
 T = TypeVar("T")
 _MAX_AHEAD = 100_000  # folders
@@ -26,12 +32,11 @@ _MAX_AHEAD = 100_000  # folders
 class _Listing:
     """A folder's names, once they have come."""
 
-    __slots__ = ("entries", "error", "has_come", "names")
+    __slots__ = ("error", "folder", "has_come")
 
     def __init__(self) -> None:
         self.has_come = threading.Event()
-        self.entries: dict[str, Entry] = {}
-        self.names: list[str] = []  # in order, for readdir's offsets
+        self.folder = Folder("", {})
         self.error: Exception | None = None
 
 
@@ -49,27 +54,29 @@ class Tree:
         self._kept, self._say = kept, say
         self._has_said_old = False
         self._changed: set[str] = set()  # paths of which the kept listing was wrong
-        self._fresh: dict[str, dict[str, Entry]] = {}  # folders as the origin lists them now
+        self._fresh: dict[str, Folder] = {}  # folders as the origin lists them now
         self._lock = threading.Lock()  # guards _listings
         self._listings: dict[str, _Listing] = {}
         self._hints: dict[str, dict[str, Entry]] = {}
         self._learnt: dict[str, Entry] = {}  # by path, where the listing did not tell
-        self._ahead: queue.Queue[tuple[str, bool]] = queue.Queue(_MAX_AHEAD)  # whether to compare
+        self._ahead: queue.Queue[str] = queue.Queue(_MAX_AHEAD)  # folders
+        self._used: queue.SimpleQueue[str] = queue.SimpleQueue()  # folders of the kept listing
+        self._asked_s = now_s()  # when a folder was read
+        self._doubted: set[str] = set()  # folders that the next run has to list itself
         self._is_closed = threading.Event()
+        works = [self._list_ahead] * NUM_LISTERS
+        works += [self._compare_used] * NUM_COMPARERS if kept is not None else []
         self.threads = [
-            threading.Thread(target=self._list_ahead, name=f"storage-list-{number}", daemon=True)
-            for number in range(NUM_LISTERS)
+            threading.Thread(target=work, name=f"storage-list-{number}", daemon=True)
+            for number, work in enumerate(works)
         ]
         for thread in self.threads:
             thread.start()
 
-    def names(self, folder: str) -> list[str]:
-        """Return a folder's names, in order. Raises OriginError."""
-        return self._listing(folder).names
-
-    def entries(self, folder: str) -> dict[str, Entry]:
-        """Return a folder's entries by name; not to be changed. Raises OriginError."""
-        return self._listing(folder).entries
+    def folder(self, path: str) -> Folder:
+        """Return what is in a folder. Raises OriginError."""
+        self._asked_s = now_s()
+        return self._listing(path).folder
 
     def entry(self, path: str) -> Entry:
         """Return the entry of a path, whose size may be UNKNOWN. Raises OriginError: Missing, if there is none."""
@@ -81,7 +88,7 @@ class Tree:
             raise Changed("it changed since an earlier run listed it; run again")
         folder, _, name = path.rpartition("/")
         listing = self._listing_or_none(folder)
-        found = None if listing is None else listing.entries.get(name)
+        found = None if listing is None else listing.folder.entries.get(name)
         if found is None:
             if listing is not None:
                 raise Missing("it is not in its folder")
@@ -133,14 +140,13 @@ class Tree:
             return self.origin.list(folder)
 
         try:
-            kept = self._kept.listed(folder) if self._kept and self.origin.has_sizes else None
+            kept = self._kept.listed(folder) if self._kept else None
             if kept is not None:
-                listing.entries = kept
+                listing.folder = kept
                 self._look_again(folder)
             else:
-                listing.entries = self._fresh[folder] = self._patiently(ask)
+                listing.folder = self._fresh[folder] = Folder(folder, self._patiently(ask))
                 self._stats.num_listed += 1
-            listing.names = sorted(listing.entries)
         except OriginError as error:
             listing.error = error
             if not isinstance(error, Missing):  # it may go well the next time
@@ -167,14 +173,24 @@ class Tree:
             return None
         folder, _, name = path.rpartition("/")
         if folder not in self._hints:
-            self._hints[folder] = self._kept.learnt(folder) or {}
+            self._hints[folder] = self._kept.learnt(folder)
         return self._hints[folder].get(name)
 
     def _look_again(self, folder: str) -> None:
-        try:
-            self._ahead.put_nowait((folder, True))
-        except queue.Full:
-            self._say_old(folder, "too many folders")
+        self._doubted.add(
+            folder
+        )  # a run that ends too soon to compare it leaves that to the next one
+        self._used.put(folder)
+
+    def _compare_used(self) -> None:
+        while True:
+            folder = self._used.get()
+            while (left_s := self._asked_s + QUIET_S - now_s()) > 0:
+                if self._is_closed.wait(left_s):
+                    break
+            if self._is_closed.is_set():
+                return
+            self._compare(folder)
 
     def _say_old(self, folder: str, why: str) -> None:
         if not self._has_said_old:
@@ -187,6 +203,7 @@ class Tree:
     def _compare(self, folder: str) -> None:
         """Compare a kept listing with the origin's own."""
         self._stats.num_requests += 1
+        self._doubted.discard(folder)
         try:
             now = self._patiently(lambda: self.origin.list(folder))
         except Missing:
@@ -194,8 +211,8 @@ class Tree:
         except OriginError as error:
             self._say_old(folder, str(error))
             return
-        self._fresh[folder] = now
-        before = self._listings[folder].entries
+        self._fresh[folder] = Folder(folder, now)
+        before = self._listings[folder].folder.entries
         other = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
         if not other:
             return
@@ -207,6 +224,10 @@ class Tree:
             "next one has the new; reading what was replaced is an error"
         )
 
+    def doubt(self, path: str) -> None:
+        """Note that a file is another one than its folder's listing says."""
+        self._doubted.add(path.rpartition("/")[0])
+
     def save(self) -> None:
         """Keep what was found out, for the next run. Raises OSError."""
         if self._kept is None:
@@ -214,26 +235,23 @@ class Tree:
         learnt: dict[str, dict[str, Entry]] = {}
         for path, entry in tuple(self._learnt.items()):
             folder, _, name = path.rpartition("/")
-            learnt.setdefault(folder, dict(self._kept.learnt(folder) or {}))[name] = entry
-        self._kept.save(dict(self._fresh), learnt)
+            learnt.setdefault(folder, dict(self._kept.learnt(folder)))[name] = entry
+        folders = {path: Folder(path, entries) for path, entries in learnt.items()}
+        self._kept.save(dict(self._fresh), folders, frozenset(self._doubted))
 
     # -- ahead -----------------------------------------------------------------------------------
 
     def _look_into(self, folder: str, listing: _Listing) -> None:
         """Have a folder's own folders listed: who lists one walks into the next."""
-        for name, entry in listing.entries.items():
-            if entry.is_folder:
-                try:
-                    self._ahead.put_nowait((f"{folder}/{name}" if folder else name, False))
-                except queue.Full:
-                    return
+        for name in compress(listing.folder.names, listing.folder.are_folders):
+            try:
+                self._ahead.put_nowait(f"{folder}/{name}" if folder else name)
+            except queue.Full:
+                return
 
     def _list_ahead(self) -> None:
         while not self._is_closed.is_set():
-            folder, is_known = self._ahead.get()
-            if is_known:
-                self._compare(folder)
-                continue
+            folder = self._ahead.get()
             with self._lock:
                 if self._is_closed.is_set():
                     return
@@ -246,5 +264,6 @@ class Tree:
         """End the threads that list ahead."""
         self._is_closed.set()
         for _ in self.threads:
+            self._used.put("")
             with contextlib.suppress(queue.Full):  # then there is enough to wake them all
-                self._ahead.put_nowait(("", False))
+                self._ahead.put_nowait("")
