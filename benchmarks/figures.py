@@ -842,7 +842,10 @@ FIGURES = {
                 far(
                     "shards", alone(0.9, "of_link", "x", "the link's bytes/s, shards, first epoch")
                 ),
-                far("names", above("second_run_s", 2, " s", "to list 1,000,000 names in a second run")),
+                far(
+                    "names",
+                    above("second_run_s", 2, " s", "to list 1,000,000 names in a second run"),
+                ),
                 far(
                     "one",
                     above("num_photo_requests", 1, "", "GETs of a file that 8 processes read"),

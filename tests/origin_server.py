@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import mmap
 import socket
 import ssl
 import threading
@@ -146,8 +147,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, page, {"Content-Type": "text/html"})
 
     def _file(self, at: Path, method: str, is_cut: bool) -> None:
-        data, mtime = at.read_bytes(), at.stat().st_mtime
-        tag = f'"{hashlib.md5(data).hexdigest()}"'
+        data, mtime = _bytes_of(at), at.stat().st_mtime
+        tag = f'"{_digest(at, data)}"'
         headers = {"ETag": tag, "Last-Modified": formatdate(mtime, usegmt=True)}
         if self.headers.get("If-Match", tag) != tag:
             self._send(412, b"", headers)
@@ -169,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
             headers["Content-Length"] = str(len(data))
             self._send(status, b"", headers)
             return
-        self._send(status, data, headers, is_cut)
+        self._send(status, data[:], headers, is_cut)
 
     def _send(
         self, status: int, body: bytes, headers: dict[str, str], is_cut: bool = False
@@ -182,3 +183,23 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(sent)
         self.close_connection |= is_cut
         self.server_of.num_nbytes += len(sent)
+
+
+LARGE_NBYTES = 32 << 20  # such a file is read by the pages that are sent
+_digests: dict[tuple[Path, int], str] = {}  # of large files, by path and time of change
+
+
+def _bytes_of(at: Path) -> "bytes | mmap.mmap":
+    if at.stat().st_size < LARGE_NBYTES:
+        return at.read_bytes()
+    with at.open("rb") as opened:
+        return mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _digest(at: Path, data: "bytes | mmap.mmap") -> str:
+    if isinstance(data, bytes):
+        return hashlib.md5(data).hexdigest()
+    key = at, at.stat().st_mtime_ns
+    if key not in _digests:
+        _digests[key] = hashlib.md5(data).hexdigest()
+    return _digests[key]

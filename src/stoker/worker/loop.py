@@ -119,7 +119,9 @@ class Worker:
         self._seeded = save_generators()
         job = self._job
         if not job.is_iterable and (told := teller()) is not None:
-            self._batch_files = BatchFiles(told, job.dataset, job.auto_collation)
+            self._batch_files = BatchFiles(
+                told, job.dataset, job.auto_collation, self._tell_waiting
+            )
         try:
             if job.worker_init_fn is not None and self._chain is not None:
                 job.worker_init_fn(self._chain)
@@ -273,7 +275,10 @@ class Worker:
             return
         indices = loads(frame.payload[: header.blob_nbytes])
         if self._batch_files is not None:
-            self._tell_waiting(self._batch_files, header.task_id, indices)
+            if header.task_id > self._told_task:
+                self._told_task = header.task_id
+                self._batch_files.tell(indices)
+            self._tell_waiting()
         if header.flags & Flag.FREE:
             self._serve_free(header.task_id, header.chain, indices)
             return
@@ -295,16 +300,14 @@ class Worker:
             del batch  # of what nothing else holds the memory is given away
             self._answer(header.task_id, header.chain, answer, point)
 
-    def _tell_waiting(self, files: BatchFiles, task: int, indices: object) -> None:
-        """Tell which files the batch to be made needs, and those that wait behind it."""
-        if task > self._told_task:
-            self._told_task = task
-            files.tell(indices)
+    def _tell_waiting(self) -> None:
+        """Tell which files batches need that wait behind the one that is made."""
+        assert self._batch_files is not None
         self._hear_returned()
         for frame in self._inbox:
             if frame.header.kind == Kind.TASK and frame.header.task_id > self._told_task:
                 self._told_task = frame.header.task_id
-                files.tell(loads(frame.payload[: frame.header.blob_nbytes]))
+                self._batch_files.tell(loads(frame.payload[: frame.header.blob_nbytes]))
 
     def _fetch(self, indices: object, wants_state: bool = False) -> Any:
         """Return a batch, ENDED, or what was caught. wants_state: only a stateful job has one."""

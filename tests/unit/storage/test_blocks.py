@@ -99,6 +99,46 @@ def test_a_reader_that_goes_on_finds_the_next_blocks_fetched(made):
     assert blocks.stats.ahead_nbytes > len(BIG) / 2
 
 
+ROWS = os.urandom(64 << 20)
+
+
+def read_blocks(blocks, each, numbers):
+    for number in numbers:
+        start = number * BLOCK_NBYTES
+        assert blocks.read(each, start, 1000) == ROWS[start : start + 1000]
+
+
+def test_readers_that_take_turns_with_others_have_what_lies_ahead(made):
+    """As workers, here and elsewhere, that read every other row of one file."""
+    _, each = file(ROWS)
+    blocks = made(128 << 20)
+    read_blocks(blocks, each, range(8))
+    read_blocks(blocks, each, range(8, 256, 2))
+    assert blocks.stats.remote_nbytes - blocks.stats.ahead_nbytes == BLOCK_NBYTES  # the first one
+
+
+def test_of_what_lies_ahead_of_turns_each_machine_fetches_what_has_its_home_there(made):
+    class Here:
+        """Another machine has every second 4 MiB."""
+
+        def source_of(self, file, first):
+            return other if first // MERGED_BLOCKS % 2 else None
+
+        def has_failed(self, source):
+            raise AssertionError("it answers")
+
+    origin, each = file(ROWS)
+    other = FakeOrigin(origin.files)
+    blocks = made(128 << 20, homes=Here())
+    read_blocks(blocks, each, range(8))
+    read_blocks(blocks, each, range(8, 64, 2))  # to 16 MiB
+    while blocks._coming:  # until what lies ahead has come
+        threading.Event().wait(0.01)
+    far = [start for _, _, start, end in reads(other) if start >= 16 << 20]
+    own = [start for _, _, start, end in reads(origin) if start >= 16 << 20]
+    assert own and not far
+
+
 def test_a_file_that_was_fetched_ahead_is_asked_for_no_more(made):
     origin, small = file()
     blocks = made()

@@ -10,6 +10,7 @@ import pytest
 from stoker.clock import Deadline
 from stoker.remote.net.auth import Stranger, dial, make_token, pass_of
 from stoker.remote.trainer.listener import Listener
+from stoker.storage.learning.reads import Reads
 from stoker.storage.origins import Again, Denied, Piece
 from stoker.storage.origins.answering import Told
 from stoker.storage.origins.between import Machine
@@ -36,7 +37,7 @@ class Node:
         self.stats, self.gate = stats, threading.Event()
         self.gate.set()
         self.tree = Tree(origin, stats)
-        self.mounted = Mounted("/at", origin, self.tree, self.blocks)
+        self.mounted = Mounted("/at", origin, self.tree, self.blocks, Reads())
         self.joining = Joining(name, [origin.url], self.homes, self._answer, self.stats.as_json)
         self.joining.join({**way, "node": name})
 
@@ -56,7 +57,7 @@ class Node:
             threading.Event().wait(0.01)
 
     def read(self, path):
-        return self.mounted.read(path, 0, 16 << 20)
+        return self.mounted.read(path, 0, 16 << 20, os.getpid)
 
     def close(self):
         self.gate.set()

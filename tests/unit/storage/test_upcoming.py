@@ -1,5 +1,6 @@
 """Which files samples have, by a dataset's own list or by what was opened; and sampler order kept."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -7,9 +8,10 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, ConcatDataset, RandomSampler, Subset
 
+from stoker.clock import Deadline, now_s
 from stoker.storage.asking import upcoming
 from stoker.storage.asking.upcoming import BatchFiles, SamplerAhead, files_of, name_of
-from stoker.storage.serving.ahead import Learnt
+from stoker.storage.learning.learnt import Learnt, Wanted
 
 MOUNTS = ("/data/",)
 
@@ -156,10 +158,39 @@ def test_what_a_sample_opens_is_learnt_and_found_again(tmp_path, monkeypatch):
     (tmp_path / "1.a").open("rb").close()  # between batches: nobody's
     for each in told.messages:
         if "opened" in each:
-            learnt.learn(each["of"], each["opened"])
-    assert learnt.files_of(name_of(dataset), [0, 3, 1]) == [
-        f"{tmp_path}/{name}" for name in ("0.a", "0.b", "3.a", "3.b")
+            learnt.learn_opened(each["of"], each["opened"])
+    assert learnt.wanted(name_of(dataset), [0, 3, 1]) == [
+        Wanted(f"{tmp_path}/{name}") for name in ("0.a", "0.b", "3.a", "3.b")
     ]
+
+
+def test_it_is_told_when_samples_were_made_and_by_whom(tmp_path, monkeypatch):
+    monkeypatch.setattr(upcoming, "mount_paths", lambda: (f"{tmp_path}/",))
+    told, looked = Told(), []
+    files = BatchFiles(told, Opening(tmp_path), True, lambda: looked.append(now_s()))
+    began_s = now_s()
+    for index in files.begin([2, 0]):
+        if index == 2:
+            deadline = Deadline(2 * upcoming.LOOKS_EACH_S)
+            while not deadline.is_over():
+                pass
+    files.end()
+    (message,) = told.messages
+    (two, zero) = message["made"]
+    assert (two[0], zero[0], message["pid"]) == (2, 0, os.getpid())
+    assert began_s <= two[1] < two[2] <= zero[1] <= zero[2] <= now_s()
+    assert len(looked) == 1 and two[2] <= looked[0] <= zero[1]  # what has come meanwhile is told
+
+
+def test_a_sample_that_failed_is_told_as_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(upcoming, "mount_paths", lambda: (f"{tmp_path}/",))
+    told = Told()
+    files = BatchFiles(told, Opening(tmp_path), True)
+    with pytest.raises(ZeroDivisionError):
+        for index in files.begin([1, 0]):
+            1 // index
+    files.end()
+    assert [index for index, *_ in told.messages[0]["made"]] == [1]
 
 
 def test_indices_stay_what_a_dataset_can_tell(mounts):
@@ -181,8 +212,8 @@ def test_indices_that_cannot_be_keys_and_other_threads_opens_are_no_errors(tmp_p
     files.end()
     for each in told.messages:
         if "opened" in each:
-            learnt.learn(each["of"], each["opened"])
-            assert learnt.files_of(each["of"], [[1, 224]]) == [str(tmp_path / "a")]
+            learnt.learn_opened(each["of"], each["opened"])
+            assert learnt.wanted(each["of"], [[1, 224]]) == [Wanted(str(tmp_path / "a"))]
     assert any("opened" in each for each in told.messages)
 
 

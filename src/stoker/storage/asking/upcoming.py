@@ -18,11 +18,13 @@ from pathlib import PurePath
 from typing import Any
 
 from stoker import config, descriptors
+from stoker.clock import now_s
 from stoker.storage.asking.control import connect
 
 AHEAD_SAMPLES = 4096  # told ahead by the trainer: 1.4 s of 1 Gbit/s in files of 40 KB
 _AT_ONCE = 256  # samples in a message
 _MAX_UNSENT_NBYTES = 4 << 20
+LOOKS_EACH_S = 0.005  # a worker that makes a batch, whether another one has come
 _MAX_DEPTH = 4  # of wrappers around a dataset
 _LOOKED_AT = 4  # elements of a list, to see whether it holds paths
 
@@ -245,29 +247,46 @@ def _num_of(indices: Any) -> int:
 
 
 class _Noted(list[Any]):
-    """A batch's indices, which notes which of them is being worked on."""
+    """A batch's indices, which notes which of them is being worked on, and from when to when."""
 
-    at: Any = None
+    def __init__(self, indices: list[Any], between: Callable[[float], None]) -> None:
+        """between: called after each sample, with the time."""
+        super().__init__(indices)
+        self._between = between
+        self.at: Any = None
+        self.made: list[tuple[Any, float, float]] = []
 
     def __iter__(self) -> Iterator[Any]:
         for self.at in super().__iter__():
+            began_s = now_s()
             yield self.at
+            ended_s = now_s()
+            self.made.append((self.at, began_s, ended_s))
+            self._between(ended_s)
 
 
 class BatchFiles:
-    """Tells a worker's batches before they are made, and learns which files samples open."""
+    """Tells a worker's batches before they are made, which files samples open, and when they are made: by that
+    the storage process knows which reads of a large file are whose."""
 
-    def __init__(self, told: Teller, dataset: Any, is_batched: bool) -> None:
-        """is_batched: torch's fetcher goes through the indices; else the dataset gets the list itself."""
+    def __init__(
+        self,
+        told: Teller,
+        dataset: Any,
+        is_batched: bool,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
+        """is_batched: torch's fetcher goes through the indices; else the dataset gets the list itself; look:
+        called between samples, tells of batches that have come meanwhile."""
+        self._look, self._looked_s = look, now_s()
         self._told, self._name = told, name_of(dataset)
         self._mounts = mount_paths()
         self._files_of = files_of(dataset, self._mounts)
-        self._may_note = (
-            self._files_of is None and is_batched and not hasattr(dataset, "__getitems__")
-        )
+        self._may_note = is_batched and not hasattr(dataset, "__getitems__")
+        self._may_learn = self._files_of is None and self._may_note
         self._noted: _Noted | None = None
         self._opened: list[tuple[Any, str]] = []
-        if self._may_note:
+        if self._may_learn:
             sys.addaudithook(self._hear)
 
     def tell(self, indices: Any) -> None:
@@ -277,22 +296,28 @@ class BatchFiles:
         with contextlib.suppress(Exception):
             if self._files_of is not None:
                 self._told.tell({"next": [path for at in indices for path in self._files_of(at)]})
-            elif self._may_note:
+            elif self._may_learn:
                 self._told.tell({"of": self._name, "next_samples": indices})
 
     def begin(self, indices: Any) -> Any:
         """Begin to note what a batch opens. Returns the indices, or a list that is like them."""
         if type(indices) is list and self._may_note:
-            self._noted = _Noted(indices)
+            self._noted = _Noted(indices, self._between)
             return self._noted
         return indices
 
+    def _between(self, now: float) -> None:
+        if now > self._looked_s + LOOKS_EACH_S:
+            self._looked_s = now
+            self._look()
+
     def end(self) -> None:
-        """Tell what the batch has opened."""
-        self._noted = None
-        if self._opened:
-            with contextlib.suppress(Exception):
-                self._told.tell({"of": self._name, "opened": self._opened})
+        """Tell what the batch has opened, and when its samples were made."""
+        noted, self._noted = self._noted, None
+        if noted is not None and self._may_learn:
+            message = {"made": noted.made, "opened": self._opened, "pid": os.getpid()}
+            with contextlib.suppress(Exception):  # indices of any kind
+                self._told.tell({"of": self._name, **message})
             self._opened = []
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:

@@ -121,6 +121,15 @@ class _Fetch:
             raise self.error
 
 
+class _Run(NamedTuple):
+    """How a file is read. due: the next block in order; num_ahead: blocks that are fetched behind it;
+    is_shared: what lies between is read by others."""
+
+    due: int = 0
+    num_ahead: int = 0
+    is_shared: bool = False
+
+
 class Homes(Protocol):
     """Other machines that have blocks."""
 
@@ -154,7 +163,7 @@ class Blocks:
         self._ahead: deque[_Fetch] = deque()
         self._coming: dict[Key, _Fetch] = {}
         self._ahead_nbytes = 0  # of _ahead, and of those in flight that were
-        self._runs: dict[bytes, tuple[int, int]] = {}  # by file: next block in order; blocks ahead
+        self._runs: dict[bytes, _Run] = {}  # by file
         self._is_closed = threading.Event()
         # Blocks that came from the origin, or from disk, and were not read to their end yet.
         self._unread: set[Key] = set()
@@ -174,9 +183,10 @@ class Blocks:
         size = file.block_nbytes
         first, last = start // size, (end - 1) // size
         if file.num_blocks > 1:
-            if not self._has(file, first):
+            was_here = self._has(file, first)
+            if not was_here:
                 self._want(file, first, last)  # before what lies behind it
-            self._note_run(file, first, last)
+            self._note_run(file, first, last, was_here)
         pieces = []
         for number in range(first, last + 1):
             data = self._block(file, number, last)
@@ -295,41 +305,47 @@ class Blocks:
             self._getter.wake()
         return fetch
 
-    def _note_run(self, file: File, first: int, last: int) -> None:
+    def _note_run(self, file: File, first: int, last: int, was_here: bool) -> None:
         """Fetch ahead of a reader that goes on where it was; four times as far each time, up to a limit.
         From 4 MiB on whole requests of that size only: each has a round trip of its own."""
-        due, num_ahead = self._runs.get(file.digest, (0, 0))
+        due, num_ahead, is_shared = self._runs.get(file.digest, _Run())
         if first == due - 1 and last < due:
             return  # in the block that it has read before
-        if first in (due - 1, due):
-            num_ahead = min(4 * num_ahead + 4, MAX_AHEAD_BLOCKS)
-        else:  # near: several that read one file, each some samples in a row
+        # Several read one file, each some samples in a row, and what was fetched ahead is of use.
+        is_next = was_here and due < first <= due + MAX_AHEAD_BLOCKS
+        if is_next or first in (due - 1, due):
+            num_ahead, is_shared = min(4 * num_ahead + 4, MAX_AHEAD_BLOCKS), is_shared or is_next
+        else:
             num_ahead = num_ahead // 2 if abs(first - due) <= MAX_AHEAD_BLOCKS else 0
         if len(self._runs) > 4096:  # files that nobody reads any more
             self._runs.clear()
-        self._runs[file.digest] = last + 1, num_ahead
+        self._runs[file.digest] = _Run(last + 1, num_ahead, is_shared)
         if num_ahead:
             until = last + num_ahead
             if num_ahead >= MERGED_BLOCKS:
                 until -= until % MERGED_BLOCKS - (MERGED_BLOCKS - 1)
-            self.fetch_ahead(file, last + 1, min(until, file.num_blocks - 1))
+            self.fetch_ahead(file, last + 1, min(until, file.num_blocks - 1), is_shared)
 
     # -- ahead -----------------------------------------------------------------------------------
 
-    def lacks(self, file: File, last: int) -> bool:
-        """Whether a block up to `last` is neither here nor on its way."""
-        return not all(self._has(file, number) for number in range(last + 1))
+    def lacks(self, file: File, first: int, last: int) -> bool:
+        """Whether a block from `first` to `last` is neither here nor on its way."""
+        return not all(self._has(file, number) for number in range(first, last + 1))
 
     def keeps(self, file: File, last: int) -> bool:
         """Whether all blocks up to `last` are here to stay."""
         return all(self.memory.keeps((file.digest, number)) for number in range(last + 1))
 
-    def fetch_ahead(self, file: File, first: int, last: int) -> None:
-        """Have blocks of a file fetched before they are asked for. Never waits."""
+    def fetch_ahead(self, file: File, first: int, last: int, own_only: bool = False) -> None:
+        """Have blocks of a file fetched before they are asked for. Never waits. own_only: those whose home
+        is here; of the others some will be read elsewhere."""
         num_before = len(self._ahead)
         with self._work:
             number = first
             while number <= last:
+                if own_only and self._homes and self._homes.source_of(file, number):
+                    number += MERGED_BLOCKS - number % MERGED_BLOCKS
+                    continue
                 fetch = None if self._has(file, number) else self._add(file, number, last, True)
                 number += 1 if fetch is None else fetch.num
         if len(self._ahead) != num_before:

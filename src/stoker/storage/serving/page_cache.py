@@ -22,9 +22,9 @@ class _Found(ctypes.Structure):
     )
 
 
-def is_cached(folder_fd: int, path: str, nbytes: int) -> bool:
-    """Whether all of a file is cached. path: in that folder, of the mount itself and not of what covers it;
-    nbytes: its size; negative: not known, which is a no."""
+def is_cached(folder_fd: int, path: str, start: int, nbytes: int) -> bool:
+    """Whether so many bytes of a file, from start on, are cached. path: in that folder, of the mount itself and
+    not of what covers it; nbytes: negative: not known, which is a no."""
     if nbytes <= 0:
         return False
     try:
@@ -33,8 +33,8 @@ def is_cached(folder_fd: int, path: str, nbytes: int) -> bool:
         return False
     found = _Found()
     try:
-        whole = _Range(0, 0)  # 0: to the end
-        refused = _libc.syscall(_CACHESTAT, fd, ctypes.byref(whole), ctypes.byref(found), 0)
+        asked = _Range(start, nbytes)
+        refused = _libc.syscall(_CACHESTAT, fd, ctypes.byref(asked), ctypes.byref(found), 0)
     finally:
         os.close(fd)
     return not refused and found.cached * _PAGE_NBYTES >= nbytes

@@ -9,6 +9,8 @@ from typing import Any
 from stoker import speak
 from stoker.kept_files import NAME
 from stoker.storage.asking.control import Listener, Message
+from stoker.storage.learning.learnt import Learnt, Wanted
+from stoker.storage.learning.reads import Made, Reads
 from stoker.storage.origins import UNKNOWN, Denied, Missing, Origin, OriginError, open_origin
 from stoker.storage.origins.answering import Later, Told
 from stoker.storage.peers.homes import Homes
@@ -17,7 +19,7 @@ from stoker.storage.reading.blocks import Blocks, File
 from stoker.storage.reading.disk import Disk
 from stoker.storage.reading.memory import Memory
 from stoker.storage.reading.stats import StorageStats
-from stoker.storage.serving.ahead import Ahead, Learnt
+from stoker.storage.serving.ahead import Ahead
 from stoker.storage.serving.kept_listing import KeptListing
 from stoker.storage.serving.mounted import Mounted
 from stoker.storage.serving.tree import Tree
@@ -59,16 +61,16 @@ class Serving:
         self._by_origin: dict[int, Mounted] = {}
         self._by_url: dict[str, Mounted] = {}
         self._mounts: list[tuple[Mounted, int]] = []
+        self._learnt, self._reads = Learnt(), Reads()
         for path, url, fd in mounts:
             origin = _open(url, way)
             keeps = disk is not None and disk[2]
             kept = KeptListing(disk[0] / NAME, url) if keeps and disk is not None else None
             tree = Tree(origin, self.stats, limit_s, kept, speak.say)
-            mounted = Mounted(path, origin, tree, self._blocks)
+            mounted = Mounted(path, origin, tree, self._blocks, self._reads)
             _check(mounted, min(limit_s, ANSWERS_WITHIN_S))
             self._by_origin[id(origin)] = self._by_url[origin.url] = mounted
             self._mounts.append((mounted, fd))
-        self._learnt = Learnt()
         self._ahead = Ahead([mounted for mounted, _ in self._mounts], self._blocks)
         self._joining = Joining(
             name, list(self._by_url), homes, self._answer_peer, self.stats.as_json
@@ -120,17 +122,22 @@ class Serving:
 
     def _answer(self, message: Message) -> Message | None:
         if "ahead" in message:
-            self._ahead.add(message["by"], message["ahead"])
+            self._ahead.add(message["by"], map(Wanted, message["ahead"]))
         elif "next" in message:
-            self._ahead.add_next(message["next"])
+            self._ahead.add_next(map(Wanted, message["next"]))
         elif "samples" in message:
-            paths = self._learnt.files_of(message["of"], message["samples"])
-            self._ahead.add(message["by"], paths)
+            by = message["by"]
+            self._ahead.add(by, self._learnt.wanted(message["of"], message["samples"], by))
         elif "next_samples" in message:
-            self._ahead.add_next(self._learnt.files_of(message["of"], message["next_samples"]))
-        elif "opened" in message:
-            self._learnt.learn(message["of"], message["opened"])
+            self._ahead.add_next(self._learnt.wanted(message["of"], message["next_samples"]))
+        elif "made" in message:
+            self._learnt.learn_opened(message["of"], message["opened"])
+            samples = (Made(*each) for each in message["made"])
+            read = self._reads.take(message["pid"], samples)
+            for by, wanted in self._learnt.learn_read(message["of"], read).items():
+                self._ahead.add(by, wanted)
         elif "begin" in message:
+            self._learnt.forget(message["begin"])
             self._ahead.begin(message["begin"])
         elif "join" in message:
             self._joining.join(message["join"])

@@ -1,0 +1,1 @@
+"""What samples have read, and so what others will."""
