@@ -86,7 +86,8 @@ COMMAND, OURS = ' fill="#7ee787"', ' fill="#79c0ff"'
 @contextlib.contextmanager
 def place() -> Iterator[Path]:
     """A folder with a training script and its photographs, as a user has them."""
-    with tempfile.TemporaryDirectory() as folder:
+    # A run that has just ended may still write its log there.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         shutil.copy(ROOT / "examples" / "images" / "train.py", folder)
         Path(folder, "photos").symlink_to(screens.PHOTOS)
         yield Path(folder)

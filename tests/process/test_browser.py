@@ -7,8 +7,9 @@ import sys
 import pytest
 
 from stoker.live.server import PageServer
+from tests.needs import NEEDS_FUSE
 from tests.process.browser import browsing, wait
-from tests.process.harness import started, under_stoker
+from tests.process.harness import SCRIPTS, started, under_stoker
 from tests.process.live import url_of
 from tests.unit.live.feeds import a_day
 
@@ -55,6 +56,27 @@ def test_it_loads_updates_and_survives_the_end(live):
         page.wait_for_timeout(2500)  # it would have asked twice
         assert page.evaluate(UPDATES) == num
         no_complaint(watched)
+
+
+@NEEDS_FUSE
+def test_it_shows_what_was_read_of_mounts(tmp_path):
+    for k in range(40):
+        (tmp_path / "data" / f"c{k % 2}").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / f"c{k % 2}" / f"{k}.bin").write_bytes(os.urandom(50_000))
+    mount = f"--mount={tmp_path / 'at'}=file://{tmp_path / 'data'}"
+    words = [str(SCRIPTS / "reads_mount.py"), str(tmp_path / "at"), "listed", "2", "2", "4"]
+    command = [*under_stoker("--page", mount), sys.executable, *words]
+    with started(command, tmp_path, stdin=None) as running:
+        with browsing(url_of(running)) as (page, watched):
+            running.wait_for("waits")  # the first epoch is over
+            wait(page, "document.querySelector('#storage').innerText.includes('2 MB')")
+            assert page.inner_text("#storage-heading") == "Files of mounts"
+            row = page.locator("#storage tbody tr").inner_text().split("\t")
+            # Forty files, and the lists of three folders.
+            assert row[:-1] == ["this one", "2 MB", "0 B", "0 B", "43", "0"]
+            no_complaint(watched)
+        running.say("go on")
+        assert running.finish().returncode == 0
 
 
 def test_it_says_so_when_the_machine_is_gone(live):

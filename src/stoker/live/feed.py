@@ -54,6 +54,7 @@ class Feed:
         self._slow: list[dict[str, Any]] = []
         self._remembered: Any = None
         self._fast: Any = None
+        self._storage: Any = None
         self._scheme: str | None = None
         self._buckets: Buckets | None = None
         self._began_s = 0.0
@@ -114,6 +115,8 @@ class Feed:
             self._remembered = line["remembered"]
         elif kind == "fast":
             self._fast = line["fast"]
+        elif kind == "storage":
+            self._storage = line["storage"]
         elif kind == "gradients":
             self._scheme = line["scheme"]
 
@@ -180,6 +183,7 @@ class Feed:
             "host": {"all_nbytes": tick.host.all_nbytes},
             "remembered": self._remembered,
             "fast": self._fast,
+            "storage": _storage_rows(self._storage),
             "ranks": list(tick.ranks),
             "said": self._said,
             "slow": self._slow,
@@ -206,6 +210,21 @@ def _sums(tick: Tick) -> _Sums:
     return _Sums(
         tick.at_s, tick.crew, nbytes, {each.number: _totals_of(each) for each in tick.loaders}
     )
+
+
+def _storage_rows(told: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Return what was read for mounts, a row for this machine and one for all others, where there are any."""
+    if told is None:
+        return []
+    found = []
+    for machines, row in (("here", told if told["mounts"] else None), ("others", told["away"])):
+        if row:
+            names = ("remote_nbytes", "peer_nbytes", "num_requests", "num_retries", "wait_s")
+            found.append(
+                {"machines": machines, **{name: row[name] for name in names}}
+                | {"cache_nbytes": row["memory_nbytes"] + row["disk_nbytes"]}
+            )
+    return found
 
 
 def _told_of(span: Span) -> dict[str, Any]:

@@ -74,6 +74,7 @@ class _Collector:
         for how in ("raw", "wire"):
             gradients.add_metric([rank, how], state["gradients"][f"{how}_nbytes"])
         yield gradients
+        yield from _storage(state["storage"], rank)
         last = state["last"]
         gauges = {
             "stoker_batches_ready": ("Batches that waited for the training loop, in the mean of a second.", last["ready"]),
@@ -87,6 +88,35 @@ class _Collector:
             gauge = GaugeMetricFamily(name, help_, labels=["rank"])
             gauge.add_metric([rank], float("nan") if value is None else value)
             yield gauge
+
+
+def _storage(rows: list[dict[str, Any]], rank: str) -> "Iterator[Metric]":
+    """What was read for mounts; nothing where there are none."""
+    from prometheus_client.core import CounterMetricFamily
+
+    if not rows:
+        return
+    labels = ["rank", "machines"]
+    nbytes = CounterMetricFamily(
+        "stoker_storage_bytes",
+        "Bytes of mounts that were read, by where they were: the origin, other machines, the cache.",
+        labels=[*labels, "where"],
+    )
+    requests = CounterMetricFamily(
+        "stoker_storage_requests", "Requests that origins of mounts were sent.", labels=labels
+    )
+    waits = CounterMetricFamily(
+        "stoker_storage_wait_seconds",
+        "Time that workers waited for files of mounts.",
+        labels=labels,
+    )
+    for row in rows:
+        own = [rank, row["machines"]]
+        for where, key in (("origin", "remote"), ("peers", "peer"), ("cache", "cache")):
+            nbytes.add_metric([*own, where], row[f"{key}_nbytes"])
+        requests.add_metric(own, row["num_requests"])
+        waits.add_metric(own, row["wait_s"])
+    yield from (nbytes, requests, waits)
 
 
 def _by_place(loaders: list[dict[str, Any]]) -> list[dict[str, Any]]:

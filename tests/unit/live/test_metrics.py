@@ -40,6 +40,42 @@ def test_numbers_are_the_runs():
     assert found["stoker_run_ended"].samples[0].value == 0
 
 
+STATS = {
+    "remote_nbytes": 10, "peer_nbytes": 20, "memory_nbytes": 30, "disk_nbytes": 4, "num_requests": 5,
+    "num_retries": 1, "wait_s": 1.5,
+}  # fmt: skip
+
+
+def told_storage(mounts, away):
+    return {"kind": "storage", "storage": {**STATS, "mounts": mounts, "away": away}}
+
+
+def test_what_was_read_of_mounts_is_told_of_here_and_of_other_machines():
+    feed = a_feed(1)
+    assert feed.state["storage"] == [] and "stoker_storage_bytes" not in families(feed.state)
+    away = {**STATS, "remote_nbytes": 70}
+    feed.take(a_tick(2, lines=[told_storage([["/data", "s3://a"]], away)]))
+    found = families(feed.state)
+    nbytes = {
+        (s.labels["machines"], s.labels["where"]): s.value
+        for s in found["stoker_storage_bytes"].samples
+    }
+    assert nbytes == {
+        ("here", "origin"): 10, ("here", "peers"): 20, ("here", "cache"): 34,
+        ("others", "origin"): 70, ("others", "peers"): 20, ("others", "cache"): 34,
+    }  # fmt: skip
+    assert [s.value for s in found["stoker_storage_requests"].samples] == [5, 5]
+    assert [s.value for s in found["stoker_storage_wait_seconds"].samples] == [1.5, 1.5]
+
+
+def test_a_run_whose_files_are_other_machines_alone_says_nothing_of_its_own():
+    feed = a_feed(1)
+    feed.take(a_tick(2, lines=[told_storage([], STATS)]))
+    assert [row["machines"] for row in feed.state["storage"]] == ["others"]
+    feed.take(a_tick(3, lines=[told_storage([["/data", "s3://a"]], None)]))
+    assert [row["machines"] for row in feed.state["storage"]] == ["here"]
+
+
 def test_two_loaders_of_one_line_are_told_apart():
     feed = a_feed(1)
     state = feed.state | {"loaders": feed.state["loaders"] * 2}

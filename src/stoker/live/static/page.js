@@ -288,6 +288,10 @@
     show("remembered", ["place", "depth", "#found", "#made", "#stored", "left alone because"], (now.remembered ? now.remembered.places : []).map((p) => [
       p.place, p.depth || p.phase, number(p.num_hits), number(p.num_misses), bytes(p.stored_nbytes), p.why,
     ]));
+    show("storage", ["machines", "#from the origin", "#from each other", "#found in the cache", "#requests", "#tried again", "#workers waited"], now.storage.map((s) => [
+      s.machines === "here" ? "this one" : "others", bytes(s.remote_nbytes), bytes(s.peer_nbytes), bytes(s.cache_nbytes),
+      number(s.num_requests), number(s.num_retries), `${number(s.wait_s, 1)} s`,
+    ]));
     const made = (now.fast || []).reduce((sum, f) => sum + f.num_made, 0);
     element("fast-words").textContent = `${number(made)} results in ${number((now.fast || []).length)} ways`;
     show("fast", ["way", "#results", "#compared", "left alone because"], (now.fast || []).map((f) => [f.place, number(f.num_made), number(f.num_checked), f.why]));
