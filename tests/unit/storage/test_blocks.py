@@ -108,6 +108,11 @@ def read_blocks(blocks, each, numbers):
         assert blocks.read(each, start, 1000) == ROWS[start : start + 1000]
 
 
+def wait_until_all_has_come(blocks):
+    while blocks._coming:
+        threading.Event().wait(0.01)
+
+
 def test_readers_that_take_turns_with_others_have_what_lies_ahead(made):
     """As workers, here and elsewhere, that read every other row of one file."""
     _, each = file(ROWS)
@@ -115,6 +120,18 @@ def test_readers_that_take_turns_with_others_have_what_lies_ahead(made):
     read_blocks(blocks, each, range(8))
     read_blocks(blocks, each, range(8, 256, 2))
     assert blocks.stats.remote_nbytes - blocks.stats.ahead_nbytes == BLOCK_NBYTES  # the first one
+
+
+def test_single_blocks_that_are_here_start_no_reading_ahead(made):
+    """As rows that look-ahead has brought, and that are read in any order."""
+    _, each = file(ROWS)
+    blocks = made(128 << 20)
+    numbers = [200, 3, 90, 30, 100, 7, 120]
+    for number in numbers:
+        blocks.fetch_ahead(each, number, number)
+    read_blocks(blocks, each, numbers)
+    wait_until_all_has_come(blocks)
+    assert blocks.stats.remote_nbytes == len(numbers) * BLOCK_NBYTES
 
 
 def test_of_what_lies_ahead_of_turns_each_machine_fetches_what_has_its_home_there(made):
@@ -132,8 +149,7 @@ def test_of_what_lies_ahead_of_turns_each_machine_fetches_what_has_its_home_ther
     blocks = made(128 << 20, homes=Here())
     read_blocks(blocks, each, range(8))
     read_blocks(blocks, each, range(8, 64, 2))  # to 16 MiB
-    while blocks._coming:  # until what lies ahead has come
-        threading.Event().wait(0.01)
+    wait_until_all_has_come(blocks)
     # The first eight were read in a row, with 32 MiB ahead.
     ahead = [start for _, _, start, _ in reads(origin) if start >= 34 << 20]
     assert ahead

@@ -312,7 +312,7 @@ class Blocks:
         if first == due - 1 and last < due:
             return  # in the block that it has read before
         # Several read one file, each some samples in a row, and what was fetched ahead is of use.
-        is_next = was_here and due < first <= due + MAX_AHEAD_BLOCKS
+        is_next = num_ahead > 0 and was_here and due < first <= due + MAX_AHEAD_BLOCKS
         if is_next or first in (due - 1, due):
             num_ahead, is_shared = min(4 * num_ahead + 4, MAX_AHEAD_BLOCKS), is_shared or is_next
         else:
