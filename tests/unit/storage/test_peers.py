@@ -14,6 +14,7 @@ from stoker.storage.learning.reads import Reads
 from stoker.storage.origins import Again, Denied, Piece
 from stoker.storage.origins.answering import Told
 from stoker.storage.origins.between import Machine
+from stoker.storage.peers import joining
 from stoker.storage.peers.homes import Homes
 from stoker.storage.peers.joining import Joining, asked_of
 from stoker.storage.reading.blocks import Blocks
@@ -189,6 +190,23 @@ def test_a_machine_that_ends_is_asked_no_more(nodes):
     for path, data in FILES.items():
         assert one.read(path) == data
     assert third.stats.remote_nbytes and not reads([other])
+
+
+def test_a_machine_that_was_cut_off_joins_again(nodes, monkeypatch):
+    monkeypatch.setattr(joining, "AGAIN_S", 0.05)
+    one, other = nodes("ab")
+    before = one.homes._peers["b"]
+    directory = other.joining._sockets[-1]
+    socket.socket.shutdown(directory, socket.SHUT_RDWR)
+    deadline = Deadline(LIMIT_S)
+    while one.homes._peers.get("b") in (None, before) or "a" not in other.homes._peers:
+        assert not deadline.is_over(), (one.homes._peers, other.homes._peers)
+        threading.Event().wait(0.01)
+    for node in (one, other):
+        for path, data in FILES.items():
+            assert node.read(path) == data
+    assert one.stats.peer_nbytes and other.stats.peer_nbytes
+    assert len(reads([one, other])) == len(set(reads([one, other])))
 
 
 def test_what_a_machine_cannot_read_its_reader_asks_the_origin(nodes):
