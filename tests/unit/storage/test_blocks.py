@@ -148,7 +148,7 @@ def test_of_what_lies_ahead_of_turns_each_machine_fetches_what_has_its_home_ther
     other = FakeOrigin({})  # no plain GETs: this test has the origin asked for its blocks, too
     blocks = made(128 << 20, homes=Here())
     read_blocks(blocks, each, range(8))
-    read_blocks(blocks, each, range(8, 64, 2))  # to 16 MiB
+    read_blocks(blocks, each, range(8, 64, 8))  # to 16 MiB
     wait_until_all_has_come(blocks)
     # The first eight were read in a row, with 32 MiB ahead.
     ahead = [start for _, _, start, _ in reads(origin) if start >= 34 << 20]

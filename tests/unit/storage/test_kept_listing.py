@@ -5,7 +5,7 @@ from array import array
 
 import pytest
 
-from stoker.storage.origins import UNKNOWN, Changed, Entry
+from stoker.storage.origins import UNKNOWN, Changed, Entry, Missing
 from stoker.storage.reading.stats import StorageStats
 from stoker.storage.serving.folder import Folder, inode_of
 from stoker.storage.serving.kept_listing import KeptListing
@@ -135,6 +135,21 @@ def test_a_listing_that_is_doubted_is_not_there_for_the_next_run(run, why):
         tree.save()
     tree, _ = run(FakeOrigin(now))
     assert tree.folder("a").names == ["1.jpg", "2.jpg", "3.jpg"]
+
+
+@pytest.mark.parametrize("has_sizes", [True, False])
+def test_a_folder_that_shows_no_list_any_more_is_no_empty_one(run, has_sizes):
+    tree, _ = run(FakeOrigin(FILES, has_sizes=has_sizes))
+    tree.folder("a")
+    tree.save()
+    tree, _ = run(FakeOrigin({"top": b""}, has_sizes=has_sizes))
+    assert tree.folder("a").names == ["1.jpg", "2.jpg"]
+    settle(tree)
+    assert tree.has_changed("a/1.jpg") == has_sizes  # else it may be there all the same
+    tree.save()
+    tree, _ = run(FakeOrigin({"top": b""}, has_sizes=has_sizes))
+    with pytest.raises(Missing):
+        tree.folder("a")
 
 
 def test_what_is_kept_is_not_compared_while_more_of_it_is_asked_for(run):

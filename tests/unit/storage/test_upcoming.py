@@ -182,7 +182,25 @@ def test_it_is_told_when_samples_were_made_and_by_whom(tmp_path, monkeypatch):
     assert len(looked) == 1 and two[2] <= looked[0] <= zero[1]  # what has come meanwhile is told
 
 
+def test_batches_that_were_made_too_fast_to_have_read_tell_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(upcoming, "mount_paths", lambda: (f"{tmp_path}/",))
+    monkeypatch.setattr(upcoming, "LEAST_READ_S", 3600.0)
+    told = Told()
+    files = BatchFiles(told, Opening(tmp_path), True)
+    assert list(files.begin([1, 0])) == [1, 0]
+    files.end()
+    assert told.messages == []
+
+
+def test_a_look_between_samples_that_fails_is_no_error_of_the_batch(tmp_path, monkeypatch):
+    monkeypatch.setattr(upcoming, "mount_paths", lambda: (f"{tmp_path}/",))
+    monkeypatch.setattr(upcoming, "LOOKS_EACH_S", 0.0)
+    files = BatchFiles(Told(), Opening(tmp_path), True, lambda: 1 // 0)
+    assert list(files.begin([1, 0])) == [1, 0]
+
+
 def test_a_sample_that_failed_is_told_as_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(upcoming, "LEAST_READ_S", 0.0)
     monkeypatch.setattr(upcoming, "mount_paths", lambda: (f"{tmp_path}/",))
     told = Told()
     files = BatchFiles(told, Opening(tmp_path), True)

@@ -47,7 +47,10 @@ class Listener:
                 return
             with other.makefile("rb") as lines:
                 for line in lines:
-                    said = self._answer(json.loads(line))
+                    said = None
+                    # What one message is, as indices of any kind, must not end the others'.
+                    with contextlib.suppress(Exception):
+                        said = self._answer(json.loads(line))
                     if said is not None:
                         other.sendall(json.dumps(said).encode() + b"\n")
 

@@ -25,6 +25,7 @@ AHEAD_SAMPLES = 4096  # told ahead by the trainer: 1.4 s of 1 Gbit/s in files of
 _AT_ONCE = 256  # samples in a message
 _MAX_UNSENT_NBYTES = 4 << 20
 LOOKS_EACH_S = 0.005  # a worker that makes a batch, whether another one has come
+LEAST_READ_S = 30e-6  # what the kernel takes at least to ask the storage process
 _MAX_DEPTH = 4  # of wrappers around a dataset
 _LOOKED_AT = 4  # elements of a list, to see whether it holds paths
 
@@ -256,6 +257,11 @@ class _Noted(list[Any]):
         self.at: Any = None
         self.made: list[tuple[Any, float, float]] = []
 
+    def may_have_read(self) -> bool:
+        """Whether its samples took so long that the storage process may have been asked."""
+        made = self.made
+        return bool(made) and made[-1][2] - made[0][1] > LEAST_READ_S * len(made)
+
     def __iter__(self) -> Iterator[Any]:
         for self.at in super().__iter__():
             began_s = now_s()
@@ -309,12 +315,13 @@ class BatchFiles:
     def _between(self, now: float) -> None:
         if now > self._looked_s + LOOKS_EACH_S:
             self._looked_s = now
-            self._look()
+            with contextlib.suppress(Exception):  # of another batch: it will meet that itself
+                self._look()
 
     def end(self) -> None:
         """Tell what the batch has opened, and when its samples were made."""
         noted, self._noted = self._noted, None
-        if noted is not None and self._may_learn:
+        if noted is not None and self._may_learn and (self._opened or noted.may_have_read()):
             message = {"made": noted.made, "opened": self._opened, "pid": os.getpid()}
             with contextlib.suppress(Exception):  # indices of any kind
                 self._told.tell({"of": self._name, **message})

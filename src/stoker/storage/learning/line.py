@@ -28,9 +28,10 @@ class _Drawn(NamedTuple):
 
 
 class Line:
-    """start of sample i = at_zero + slope * i, if that is so."""
+    """start of sample i = at_zero + slope * i, if that is so, and within the file."""
 
-    def __init__(self) -> None:
+    def __init__(self, file_nbytes: int) -> None:
+        self._file_nbytes = file_nbytes
         self._points: deque[tuple[int, Part]] = deque(maxlen=NUM_POINTS)
         self._drawn: _Drawn | None = None
         self._num_until_drawn = MIN_POINTS
@@ -50,17 +51,20 @@ class Line:
         return self._drawn is not None
 
     def part_of(self, index: int) -> Part | None:
-        """Return where a sample is likely to be, which may be outside of the file; None if nothing tells."""
+        """Return where a sample is likely to be; None if nothing tells, or it is in another file."""
         if self._drawn is None:
             return None
         slope, at_zero, nbytes = self._drawn
         start = at_zero + slope * index
-        return Part(round(start), round(start + nbytes))
+        if not -NEAR_NBYTES < start < self._file_nbytes:
+            return None
+        return Part(max(0, round(start)), min(round(start + nbytes), self._file_nbytes))
 
 
 def _draw(points: tuple[tuple[int, Part], ...]) -> _Drawn | None:
-    """Return the line on which most of the points lie; None if there is none. Its slope is the median of
-    slopes between points half of all apart (after Theil and Sen), which a few that are off do not move."""
+    """Return the line on which most of the points lie; None if there is none, or all are at one place. Its slope
+    is the median of slopes between points half of all apart (after Theil and Sen), which a few that are off do
+    not move."""
     ordered = sorted(points)
     half = len(ordered) // 2
     slopes = [
@@ -71,6 +75,8 @@ def _draw(points: tuple[tuple[int, Part], ...]) -> _Drawn | None:
     if not slopes:
         return None
     slope = median(slopes)
+    if abs(slope) * (ordered[-1][0] - ordered[0][0]) <= 2 * NEAR_NBYTES:
+        return None  # as of files that are read from their beginning, whatever the sample
     at_zero = median(part.start - slope * index for index, part in ordered)
     near = [
         part for index, part in ordered if abs(part.start - slope * index - at_zero) <= NEAR_NBYTES

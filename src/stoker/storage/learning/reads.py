@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from stoker.storage.learning.line import Part
 
-MAX_READERS = 64  # processes; the ones that have begun before all others are forgotten
+MAX_READERS = 512  # processes; the ones that have begun before all others are forgotten
 MAX_READS = 1024  # of each, until it tells: 128 MB in pieces of 128 KiB
 JOINED_NBYTES = 256 << 10  # what lies so near is one part
 
@@ -25,12 +25,21 @@ class Made(NamedTuple):
     ended_s: float
 
 
+class Read(NamedTuple):
+    """What a sample has read of a file, and how large that is."""
+
+    file_nbytes: int
+    parts: list[Part]
+
+
 class Reads:
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._of: dict[int, deque[tuple[float, str, int, int]]] = {}  # by process
+        self._of: dict[int, deque[tuple[float, str, int, int, int]]] = {}  # by process
 
-    def note(self, reader: int, path: str, start: int, end: int, at_s: float) -> None:
+    def note(
+        self, reader: int, path: str, start: int, end: int, file_nbytes: int, at_s: float
+    ) -> None:
         """Note that a process reads bytes [start, end) of a file."""
         with self._lock:
             noted = self._of.get(reader)
@@ -38,9 +47,9 @@ class Reads:
                 while len(self._of) >= MAX_READERS:
                     del self._of[next(iter(self._of))]
                 noted = self._of[reader] = deque(maxlen=MAX_READS)
-            noted.append((at_s, path, start, end))
+            noted.append((at_s, path, start, end, file_nbytes))
 
-    def take(self, reader: int, samples: Iterable[Made]) -> list[tuple[Any, dict[str, list[Part]]]]:
+    def take(self, reader: int, samples: Iterable[Made]) -> list[tuple[Any, dict[str, Read]]]:
         """Return what samples of a process have read, those that have, by path; they come in the order of
         time. That, and what was read before, is forgotten."""
         taken = []
@@ -49,13 +58,15 @@ class Reads:
             for made in samples:
                 while noted and noted[0][0] < made.began_s:
                     noted.popleft()
-                found: dict[str, list[Part]] = {}
+                found: dict[str, Read] = {}
                 while noted and noted[0][0] <= made.ended_s:
-                    _, path, start, end = noted.popleft()
-                    found.setdefault(path, []).append(Part(start, end))
+                    _, path, start, end, nbytes = noted.popleft()
+                    found.setdefault(path, Read(nbytes, [])).parts.append(Part(start, end))
                 if found:
-                    parts_of = {path: joined(parts) for path, parts in found.items()}
-                    taken.append((made.index, parts_of))
+                    joint = {
+                        p: Read(each.file_nbytes, joined(each.parts)) for p, each in found.items()
+                    }
+                    taken.append((made.index, joint))
         return taken
 
 

@@ -30,6 +30,7 @@ WHOLE_NBYTES = 1 << 20  # a file up to so large is one block
 BLOCK_NBYTES = 256 << 10
 MERGED_BLOCKS = 16  # of one request: 4 MiB
 MAX_AHEAD_BLOCKS = 128  # behind a reader that goes on: 32 MiB, 0.25 s of 1 Gbit/s
+SKIPPED_BLOCKS = 4  # what others read who take turns: a megabyte, at least
 NUM_AT_ONCE = 64  # 1 Gbit/s over 10 ms is 32 files of 40 KB on their way
 _GUESS_NBYTES = 100_000  # of a file whose size is not known
 
@@ -123,11 +124,12 @@ class _Fetch:
 
 class _Run(NamedTuple):
     """How a file is read. due: the next block in order; num_ahead: blocks that are fetched behind it;
-    is_shared: what lies between is read by others."""
+    is_shared: what lies between is read by others; in_row: blocks without a gap."""
 
     due: int = 0
     num_ahead: int = 0
     is_shared: bool = False
+    in_row: int = 0
 
 
 class Homes(Protocol):
@@ -308,18 +310,23 @@ class Blocks:
     def _note_run(self, file: File, first: int, last: int, was_here: bool) -> None:
         """Fetch ahead of a reader that goes on where it was; four times as far each time, up to a limit.
         From 4 MiB on whole requests of that size only: each has a round trip of its own."""
-        due, num_ahead, is_shared = self._runs.get(file.digest, _Run())
+        due, num_ahead, is_shared, in_row = self._runs.get(file.digest, _Run())
         if first == due - 1 and last < due:
             return  # in the block that it has read before
         # Several read one file, each some samples in a row, and what was fetched ahead is of use.
         is_next = num_ahead > 0 and was_here and due < first <= due + MAX_AHEAD_BLOCKS
-        if is_next or first in (due - 1, due):
-            num_ahead, is_shared = min(4 * num_ahead + 4, MAX_AHEAD_BLOCKS), is_shared or is_next
+        in_row = in_row + last + 1 - due if first in (due - 1, due) else 0
+        if is_next or in_row:
+            num_ahead = min(4 * num_ahead + 4, MAX_AHEAD_BLOCKS)
+            # Pieces of one reader's may come in any order, but near each other.
+            skips = is_next and first >= due + SKIPPED_BLOCKS
+            is_shared = skips or (is_shared and in_row <= MAX_AHEAD_BLOCKS)
         else:
             num_ahead = num_ahead // 2 if abs(first - due) <= MAX_AHEAD_BLOCKS else 0
+            is_shared = is_shared and num_ahead > 0
         if len(self._runs) > 4096:  # files that nobody reads any more
             self._runs.clear()
-        self._runs[file.digest] = _Run(last + 1, num_ahead, is_shared)
+        self._runs[file.digest] = _Run(last + 1, num_ahead, is_shared, in_row)
         if num_ahead:
             until = last + num_ahead
             if num_ahead >= MERGED_BLOCKS:

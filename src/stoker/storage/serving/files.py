@@ -108,7 +108,7 @@ class _Fuse(mfusepy.FUSE):  # type: ignore[misc]  # it has no types
     ) -> int:
         # As it is given, each call hands on the interpreter's lock; this copies a name, and no more.
         add = _FILLER(ctypes.cast(filler, ctypes.c_void_p).value or 0)
-        folder = self.operations.folder(os.fsdecode(path))
+        folder = self.operations.folder(path.decode(self.encoding, self.errors))
         names, are_folders, inodes = folder.names, folder.are_folders, folder.inodes
         own = mfusepy.c_stat()
         where = ctypes.addressof(own)

@@ -69,7 +69,9 @@ class Mounted:
             self._was_read.add(path)
             file = self._file(path)
             if file.num_blocks > 1:
-                self._reads.note(reader(), f"{self.path}/{path}", start, start + nbytes, now_s())
+                self._reads.note(
+                    reader(), f"{self.path}/{path}", start, start + nbytes, file.nbytes, now_s()
+                )
             return self._blocks.read(file, start, nbytes)
         except OriginError as error:
             if isinstance(error, Changed):

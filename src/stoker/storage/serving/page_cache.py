@@ -33,7 +33,9 @@ def is_cached(folder_fd: int, path: str, start: int, nbytes: int) -> bool:
         return False
     found = _Found()
     try:
-        asked = _Range(start, nbytes)
+        before = start % _PAGE_NBYTES
+        nbytes += before
+        asked = _Range(start - before, nbytes)
         refused = _libc.syscall(_CACHESTAT, fd, ctypes.byref(asked), ctypes.byref(found), 0)
     finally:
         os.close(fd)

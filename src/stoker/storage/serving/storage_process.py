@@ -114,7 +114,7 @@ class Serving:
         self._joining.leave()
         self._ahead.close()
         for mounted, _ in self._mounts:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(Exception):  # what comes below has to be closed all the same
                 mounted.tree.save()
         self._blocks.close()
         if self._blocks.disk is not None:

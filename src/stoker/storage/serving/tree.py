@@ -203,19 +203,26 @@ class Tree:
     def _compare(self, folder: str) -> None:
         """Compare a kept listing with the origin's own."""
         self._stats.num_requests += 1
-        self._doubted.discard(folder)
         try:
             now = self._patiently(lambda: self.origin.list(folder))
         except Missing:
+            if (
+                not self.origin.has_sizes
+            ):  # it shows no list any more: its files may be there all the same
+                return
             now = {}
-        except OriginError as error:
+        except Exception as error:
+            self._doubted.discard(folder)  # it is all that is known
             self._say_old(folder, str(error))
             return
-        self._fresh[folder] = Folder(folder, now)
         before = self._listings[folder].folder.entries
         other = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
         if not other:
+            self._doubted.discard(folder)
             return
+        if now:  # else the next run shall find out what has become of it
+            self._fresh[folder] = Folder(folder, now)
+            self._doubted.discard(folder)
         self._changed |= {f"{folder}/{name}" if folder else name for name in other}
         url = self.origin.url_of(folder)
         self._say(
