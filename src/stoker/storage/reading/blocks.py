@@ -31,6 +31,7 @@ BLOCK_NBYTES = 256 << 10
 MERGED_BLOCKS = 16  # of one request: 4 MiB
 MAX_AHEAD_BLOCKS = 128  # behind a reader that goes on: 32 MiB, 0.25 s of 1 Gbit/s
 SKIPPED_BLOCKS = 4  # what others read who take turns: a megabyte, at least
+ALONE_BLOCKS = 512  # without a gap: then nobody takes turns any more
 NUM_AT_ONCE = 64  # 1 Gbit/s over 10 ms is 32 files of 40 KB on their way
 _GUESS_NBYTES = 100_000  # of a file whose size is not known
 
@@ -320,7 +321,7 @@ class Blocks:
             num_ahead = min(4 * num_ahead + 4, MAX_AHEAD_BLOCKS)
             # Pieces of one reader's may come in any order, but near each other.
             skips = is_next and first >= due + SKIPPED_BLOCKS
-            is_shared = skips or (is_shared and in_row <= MAX_AHEAD_BLOCKS)
+            is_shared = skips or (is_shared and in_row <= ALONE_BLOCKS)
         else:
             num_ahead = num_ahead // 2 if abs(first - due) <= MAX_AHEAD_BLOCKS else 0
             is_shared = is_shared and num_ahead > 0
