@@ -1,7 +1,7 @@
 """Fetches the files of samples that are about to be asked for, in the sampler's order.
 
-Trainers tell files, and parts of large ones, far ahead; workers those of the batch that they begin. One thread looks them up and
-hands them to the fetchers while there is room.
+Trainers tell files, and parts of large ones, far ahead; workers those of the batches that they have been
+given. One thread looks them up and hands them to the fetchers while there is room.
 Promise: never more ahead than memory has room for; a new epoch forgets the last one's rest.
 """
 

@@ -11,8 +11,8 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 os.environ.setdefault("FUSE_LIBRARY_NAME", "fuse3")  # mfusepy would take libfuse 2 first
 import mfusepy
@@ -70,13 +70,9 @@ class Files(mfusepy.Operations):  # type: ignore[misc]  # it has no types
         self.folder(path)
         return 0
 
-    def readdir_with_offset(
-        self, path: str, offset: int, fh: int
-    ) -> Iterator[tuple[str, dict[str, int], int]]:
-        folder = self.folder(path)
-        for at in range(offset, len(folder.names)):
-            own = {"st_mode": _MODES[folder.are_folders[at]], "st_ino": folder.inodes[at]}
-            yield folder.names[at], own, at + 1
+    def readdir_with_offset(self, path: str, offset: int, fh: int) -> NoReturn:
+        """Never called: `_Fuse` answers. Without it mfusepy would tell libfuse of no readdir at all."""
+        raise NotImplementedError
 
     def folder(self, path: str) -> Folder:
         """Return what is in a folder. Raises OSError."""
@@ -112,10 +108,8 @@ class _Fuse(mfusepy.FUSE):  # type: ignore[misc]  # it has no types
         names, are_folders, inodes = folder.names, folder.are_folders, folder.inodes
         own = mfusepy.c_stat()
         where = ctypes.addressof(own)
-        mode, inode = (
-            _field(own, "st_mode", ctypes.c_uint32),
-            _field(own, "st_ino", ctypes.c_uint64),
-        )
+        mode = _field(own, "st_mode", ctypes.c_uint32)
+        inode = _field(own, "st_ino", ctypes.c_uint64)
         for at in range(offset, len(names)):
             mode.value, inode.value = _MODES[are_folders[at]], inodes[at]
             if add(buf, names[at].encode("utf-8", "surrogateescape"), where, at + 1, 0):

@@ -101,25 +101,18 @@ class Mounted:
         if file.known.is_folder:
             return True
         file = self._hinted(file)
-        if part is not None and file.nbytes != UNKNOWN:
-            return self._fetch_part(file, part)
-        last = min(file.num_blocks, MOST_AHEAD_NBYTES // file.block_nbytes) - 1
-        if not self._blocks.lacks(file, 0, last):
-            return self._blocks.keeps(file, last)
-        if path not in self._was_read or not is_cached(self._folder_fd, path, 0, file.nbytes):
-            self._blocks.fetch_ahead(file, 0, last)
-        return False
-
-    def _fetch_part(self, file: File, part: Part) -> bool:
-        start = max(part.start, 0)
-        end = min(part.end, file.nbytes, start + MOST_AHEAD_NBYTES)
-        if start < end:  # else it was a guess, and the sample is in another file
-            first, last = start // file.block_nbytes, (end - 1) // file.block_nbytes
-            if self._blocks.lacks(file, first, last) and not (
-                file.path in self._was_read
-                and is_cached(self._folder_fd, file.path, start, end - start)
-            ):
-                self._blocks.fetch_ahead(file, first, last)
+        size = file.block_nbytes
+        if part is None or file.nbytes == UNKNOWN:
+            start, nbytes = 0, file.nbytes
+            first, last = 0, min(file.num_blocks, MOST_AHEAD_NBYTES // size) - 1
+        else:
+            start = part.start  # the kernel asks for whole pages, and so beyond a file's end
+            nbytes = min(part.end, file.nbytes, start + MOST_AHEAD_NBYTES) - start
+            first, last = start // size, (start + nbytes - 1) // size
+        if not self._blocks.lacks(file, first, last):
+            return part is None and self._blocks.keeps(file, last)
+        if path not in self._was_read or not is_cached(self._folder_fd, path, start, nbytes):
+            self._blocks.fetch_ahead(file, first, last)
         return False
 
     def found(self, file: File) -> None:

@@ -21,9 +21,7 @@ from stoker.storage.serving.kept_listing import KeptListing
 
 NUM_LISTERS = 16
 NUM_COMPARERS = 4
-QUIET_S = (
-    1.0  # without a folder that is read: a script that walks through a kept listing need not wait
-)
+QUIET_S = 1.0  # without a folder that is read: who walks through a kept listing does not wait
 _ROOT = Entry(True)
 T = TypeVar("T")
 _MAX_AHEAD = 100_000  # folders
@@ -177,9 +175,8 @@ class Tree:
         return self._hints[folder].get(name)
 
     def _look_again(self, folder: str) -> None:
-        self._doubted.add(
-            folder
-        )  # a run that ends too soon to compare it leaves that to the next one
+        # A run that ends too soon to compare it leaves that to the next one.
+        self._doubted.add(folder)
         self._used.put(folder)
 
     def _compare_used(self) -> None:
@@ -206,9 +203,8 @@ class Tree:
         try:
             now = self._patiently(lambda: self.origin.list(folder))
         except Missing:
-            if (
-                not self.origin.has_sizes
-            ):  # it shows no list any more: its files may be there all the same
+            # It shows no list any more: its files may be there all the same.
+            if not self.origin.has_sizes:
                 return
             now = {}
         except Exception as error:
