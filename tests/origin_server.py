@@ -180,9 +180,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         sent = body[: len(body) // 2] if is_cut else body
+        self.server_of.num_nbytes += len(sent)  # before whoever asked has it
         self.wfile.write(sent)
         self.close_connection |= is_cut
-        self.server_of.num_nbytes += len(sent)
 
 
 LARGE_NBYTES = 32 << 20  # such a file is read by the pages that are sent

@@ -192,21 +192,32 @@ def test_an_origin_that_dies_and_returns_changes_nothing(tmp_path, server, local
     assert (result.returncode, result.stdout) == (0, local("tars", epochs=1)), result.stderr
 
 
-def test_an_object_that_was_replaced_is_an_error_that_names_it(tmp_path, data, server):
-    changed = data / "root/rows.npy"
+@pytest.mark.parametrize(
+    ("mount", "name", "url"),
+    [
+        ("{}/root", "root/rows.npy", "{}/root/rows.npy"),
+        ("zip::{}/all.zip", "all.zip", "zip://rows.npy::{}/all.zip"),
+    ],
+    ids=["file", "archive"],
+)
+def test_an_object_that_was_replaced_is_an_error_that_names_it(
+    tmp_path, data, server, mount, name, url
+):
+    changed = data / name
     before = changed.read_bytes()
+    mid = len(before) // 2
 
     def replace(method, path, number):
-        if path.endswith("rows.npy") and number == 3:  # of eleven
-            changed.write_bytes(before[:-4] + b"else")
+        if path == f"/{name}" and number == 6:  # of more than ten
+            changed.write_bytes(before[:mid] + b"else" + before[mid + 4 :])
 
     server.fault = replace
     try:
-        result = run(tmp_path, f"{server.url}/root", "mapped", epochs=1)
+        result = run(tmp_path, mount.format(server.url), "mapped", epochs=1)
     finally:
         changed.write_bytes(before)
     assert result.returncode != 0
-    assert f"{server.url}/root/rows.npy cannot be read: its ETag is another" in result.stderr
+    assert f"{url.format(server.url)} cannot be read: its ETag is another" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -237,6 +248,30 @@ def test_the_next_run_finds_what_one_has_kept_even_if_bits_have_flipped(tmp_path
     assert asked == NUM_FILES and server.num("GET", ".bin") <= NUM_FILES + 1
     sent = second.report["storage"]["remote_nbytes"]
     assert 0 < sent < 0.1 * first.report["storage"]["remote_nbytes"]
+
+
+def test_members_of_an_archive_are_found_by_the_next_run_unless_it_is_another(tmp_path):
+    root, web = tmp_path / "root", tmp_path / "web"
+    web.mkdir()
+    (root / "c0").mkdir(parents=True)
+    flags = (f"--cache-disk={tmp_path / 'cache'}:1G", "--cache-keep")
+    server = OriginServer(web)
+    sent = []
+    try:
+        for k in (1, 1, 2):  # the second run finds the first's, the third is not to
+            with zipfile.ZipFile(web / "all.zip", "w") as packed:
+                for n in range(20):
+                    path = root / f"c0/{n:03d}.bin"
+                    path.write_bytes(bytes([k, n]) * 20_000)
+                    os.utime(path, (1e9, 1e9))
+                    packed.write(path, path.relative_to(root))
+            plain = finished([sys.executable, SCRIPT, str(root), "listed", "2", "2"], tmp_path)
+            result = run(tmp_path, f"zip::{server.url}/all.zip", "listed", *flags)
+            assert result.returncode == 0 and result.stdout == plain.stdout, result.stderr
+            sent.append(result.report["storage"]["remote_nbytes"])
+    finally:
+        server.stop()
+    assert sent == [20 * 40_000, 0, 20 * 40_000]
 
 
 def test_a_cache_disk_that_is_full_costs_speed_only(tmp_path, server, local):

@@ -73,6 +73,7 @@ ARROWS: dict[str, set[str]] = {
         "scheduler/tasks",
         "storage/asking",
         "storage/origins",
+        "storage/peers",
         "wire",
     },
     "remote/host": {
@@ -175,7 +176,7 @@ PURE = {
     "memory.phases", "memory.cut.hoist", "memory.cut.source", "memory.cut.halves",
     "memory.cut.live", "memory.cut.rewrite", "memory.cut.stepped", "memory.cut.callee",
     "memory.store.rows", "images.recipe", "loaders.driver.demand", "loaders.in_process.ahead", "loaders.in_process.evidence",
-    "storage.learning.line", "storage.learning.learnt", "storage.learning.reads", "gradients.codes", "gradients.gate.costs", "gradients.gate.outlook", "gradients.gate.table",
+    "storage.learning.line", "storage.origins.members", "storage.learning.learnt", "storage.learning.reads", "gradients.codes", "gradients.gate.costs", "gradients.gate.outlook", "gradients.gate.table",
     "gradients.gate.trial", "wire.frame", "wire.sections", "wire.arena.extents", "config", "errors", "tables", "trusted", "reports.metrics",
     "reports.summary.__init__", "reports.summary.lines", "reports.summary.verdict", "remote.engines.hosts", "remote.net.control", "local.sizing",
     "verify.record", "verify.compare", "verify.table",

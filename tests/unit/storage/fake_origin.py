@@ -9,7 +9,7 @@ class FakeOrigin:
     url = "fake://bucket"
 
     def __init__(self, files: dict[str, bytes], *, has_sizes: bool = True) -> None:
-        self.files, self.has_sizes = files, has_sizes
+        self.files, self.has_sizes, self.has_list = files, has_sizes, False
         self.asked: list[tuple] = []
         self.gate = threading.Event()
         self.gate.set()

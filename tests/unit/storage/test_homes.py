@@ -104,15 +104,18 @@ def source():
 @pytest.mark.parametrize("body", [b"", b"123456789", b"12345678901"])
 def test_an_answer_of_another_length_is_none(source, body):
     with pytest.raises(Again):
-        source.got(Answer(200, {}, body), 0, 10, Entry(False, 10))
+        source.got(Answer(200, {}, body), "a", 0, 10, Entry(False, 10))
 
 
 def test_an_error_is_what_it_is(source):
     assert isinstance(source, PeerSource)
     with pytest.raises(Denied, match="no such path"):
-        source.got(Answer(403, {}, b"no such path"), 0, 10, Entry(False, 10))
+        source.got(Answer(403, {}, b"no such path"), "a", 0, 10, Entry(False, 10))
 
 
 def test_an_answer_tells_the_size_that_was_not_known(source):
     answer = Answer(200, {b"entry": b'[false, 5, 7, "t"]'}, b"12345")
-    assert source.got(answer, 0, 100, Entry(False, UNKNOWN)) == (Entry(False, 5, 7, "t"), b"12345")
+    assert source.got(answer, "a", 0, 100, Entry(False, UNKNOWN)) == (
+        Entry(False, 5, 7, "t"),
+        b"12345",
+    )

@@ -15,6 +15,7 @@ from stoker.storage.reading.blocks import Blocks, file_of
 from stoker.storage.reading.memory import Memory
 from stoker.storage.reading.stats import StorageStats
 from tests.origin_server import OriginServer
+from tests.web_proxy import WebProxy
 
 DATA = bytes(range(256)) * 500
 NAMES = ["a.jpg", "a b.txt", "ü.bin", "100%.txt", "a&b#c?.txt", "+plus", "sub/inner.bin"]
@@ -307,3 +308,63 @@ def test_what_is_sent_names_host_range_and_tag():
         b"GET /a%20b?x=1 HTTP/1.1\r\nHost: host:81\r\nA: b\r\nRange: bytes=5-9\r\n"
         b'If-Match: "tag"\r\n\r\n'
     )
+
+
+@pytest.fixture
+def proxy(monkeypatch):
+    proxies = []
+
+    def start(needs=""):
+        proxies.append(WebProxy(needs))
+        user = "me:p%40ss@" if needs else ""
+        for scheme in ("http", "https"):
+            monkeypatch.setenv(f"{scheme}_proxy", f"http://{user}{proxies[-1].at}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        return proxies[-1]
+
+    yield start
+    for each in proxies:
+        each.stop()
+
+
+@pytest.mark.parametrize("needs", ["", "Basic bWU6cEBzcw=="])
+def test_a_proxy_that_the_environment_names_is_asked_for_everything(
+    proxy, server, opened, blocks, needs
+):
+    there = proxy(needs)
+    origin = opened(server.url)
+    assert set(origin.list("sub")) == {"inner.bin"}
+    assert origin.look("a.jpg").nbytes == len(DATA) + 5
+    file = blocks.find_out(file_of(origin, "a.jpg", Entry(False, UNKNOWN)), lambda: None)
+    assert blocks.read(file, 0, 1 << 20) == DATA + b"a.jpg"
+    assert len(there.asked) == server.num("GET") + server.num("HEAD") == 3
+    assert all(target.startswith(server.url) for _, target in there.asked)
+
+
+def test_tls_goes_through_a_proxy_too(proxy, serve, opened, blocks, tls, folder):
+    server = serve(tls=tls)
+    there = proxy("Basic bWU6cEBzcw==")
+    origin = opened(server.url)
+    file = file_of(origin, "a.jpg", origin.look("a.jpg"))
+    assert blocks.read(file, 0, 1 << 20) == DATA + b"a.jpg"
+    assert set(there.asked) == {("CONNECT", server.url.removeprefix("https://"))}
+
+
+def test_what_needs_no_proxy_goes_straight(proxy, server, opened, monkeypatch):
+    there = proxy()
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    origin = opened(server.url)
+    assert origin.list("sub") and origin.get("a.jpg", 0, 1, Entry(False, 1)) is not None
+    assert there.asked == []
+
+
+def test_a_proxy_that_refuses_says_so(proxy, serve, opened, tls, monkeypatch):
+    there = proxy("Basic of somebody else")
+    with pytest.raises(Denied, match="HTTP 407"):
+        opened(serve().url).look("a.jpg")
+    with pytest.raises(Again, match="407"):
+        opened(serve(tls=tls).url).look("a.jpg")
+    assert len(there.asked) == 2
+    monkeypatch.setenv("http_proxy", "socks5://127.0.0.1:1")
+    with pytest.raises(Denied, match="socks5"):
+        opened(serve().url).look("a.jpg")

@@ -1,10 +1,12 @@
 """Listings from run to run: what was kept is found, damage is nothing, and what changed is told."""
 
+import os
 import threading
 from array import array
 
 import pytest
 
+from stoker.clock import Deadline
 from stoker.storage.origins import UNKNOWN, Changed, Entry, Missing
 from stoker.storage.reading.stats import StorageStats
 from stoker.storage.serving.folder import Folder, inode_of
@@ -119,6 +121,31 @@ def test_what_has_changed_is_said_and_an_error_and_the_next_run_has_it(run):
     assert tree.folder("a").names == ["1.jpg", "2.jpg", "3.jpg"]
     settle(tree)
     assert said == []
+
+
+def test_what_has_changed_is_kept_before_the_run_ends(run, tmp_path):
+    tree, _ = run(FakeOrigin(FILES))
+    tree.folder("a")
+    tree.save()
+    tree, _ = run(FakeOrigin({**FILES, "a/3.jpg": b"new"}))
+    tree.folder("a")
+    limit = Deadline(30)
+    while kept(tmp_path).listed("a").names != ["1.jpg", "2.jpg", "3.jpg"]:
+        assert not limit.is_over()
+        threading.Event().wait(0.01)
+
+
+def test_what_runs_have_left_that_were_killed_while_they_wrote_is_removed(tmp_path):
+    kept(tmp_path).save({"": NOTHING}, {})
+    (file,) = tmp_path.iterdir()
+    torn, young = (file.with_suffix(f".{pid}.part") for pid in (1, 2))
+    other = file.with_name("of-another-url.1.part")
+    for each in (torn, young, other):
+        each.write_bytes(b"half")
+    for each in (torn, other):
+        os.utime(each, (0, 0))
+    kept(tmp_path).save({"": Folder("", ENTRIES)}, {})
+    assert set(tmp_path.iterdir()) == {file, young, other}
 
 
 @pytest.mark.parametrize("why", ["ended before it was compared", "a file was another one"])

@@ -12,9 +12,9 @@ from stoker.remote.net.auth import Stranger, dial, make_token, pass_of
 from stoker.remote.trainer.listener import Listener
 from stoker.storage.learning.reads import Reads
 from stoker.storage.origins import Again, Denied, Piece
-from stoker.storage.origins.answering import Told
 from stoker.storage.origins.between import Machine
 from stoker.storage.peers import joining
+from stoker.storage.peers.answering import Told
 from stoker.storage.peers.homes import Homes
 from stoker.storage.peers.joining import Joining, asked_of
 from stoker.storage.reading.blocks import Blocks

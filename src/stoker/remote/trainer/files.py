@@ -19,7 +19,7 @@ from typing import Any
 
 from stoker.storage.asking.roots import SECRET
 from stoker.storage.origins import Again, Changed, Denied, Entry, Missing, OriginError
-from stoker.storage.origins.answering import Answering, Slice, Told
+from stoker.storage.peers.answering import Answering, Slice, Told
 
 _OPENAT2 = 437  # the same number on every architecture
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_BENEATH = 0x02, 0x08

@@ -14,7 +14,7 @@ import socket
 import threading
 from typing import Any
 
-from stoker.storage.origins.answering import notice_end
+from stoker.storage.peers.answering import notice_end
 
 SENT_WITHIN_S = 5.0  # or a machine is taken for gone
 _MAX_LINE_NBYTES = 16 << 10

@@ -36,6 +36,9 @@ __all__ = [
 ]
 
 
+ARCHIVES = ("zip", "tar", "libarchive")
+
+
 def tls_context() -> "ssl.SSLContext":
     """Return what checks servers' certificates."""
     from stoker.storage.origins import web
@@ -46,7 +49,7 @@ def tls_context() -> "ssl.SSLContext":
 def open_origin(url: str, way: dict[str, Any] | None = None) -> Origin:
     """Return the origin of a URL. way: to the trainer, for folders of its machine. Raises OriginError;
     ImportError if a library is missing."""
-    scheme = url.partition("://")[0].lower()
+    scheme = url.partition("::")[0].partition("://")[0].lower()
     if scheme == "host" and way is not None:
         from stoker.storage.origins.host import Host
 
@@ -59,6 +62,10 @@ def open_origin(url: str, way: dict[str, Any] | None = None) -> Origin:
         from stoker.storage.origins.s3 import S3
 
         return S3(url)
+    if "::" in url and scheme in ARCHIVES:
+        from stoker.storage.origins.archive import Archive
+
+        return Archive(url)
     from stoker.storage.origins.generic import Generic
 
     return Generic(url)

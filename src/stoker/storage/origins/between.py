@@ -8,7 +8,7 @@
     Entry: [false, 40960, ...]          where it was not known
 
 As HTTP, so that one thread can send many of them (reading/getter.py), to web servers and machines alike.
-Who answers: answering.py.
+Who answers: peers/answering.py.
 """
 
 import http.client

@@ -1,8 +1,7 @@
-"""Origin of every other fsspec URL: gs://, az://, sftp://, hf://, file://, and zip:: and tar:: in any of them."""
+"""Origin of every other fsspec URL: gs://, az://, sftp://, hf://, file://."""
 
 import contextlib
 import errno
-import threading
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
@@ -21,41 +20,28 @@ from stoker.storage.origins.origin import (
     joined,
 )
 
-_ARCHIVES = ("zip", "tar", "libarchive")
 _TAGS = ("ETag", "etag", "generation", "content_hash", "md5Hash", "oid", "blob_id", "version_id")
 
 
 class Generic:
     has_sizes = True
+    has_list = False
 
     def __init__(self, url: str) -> None:
         import fsspec
 
         self.url = url
         self.fs: Any
-        with _translated():
+        with translated():
             self.fs, folder = fsspec.core.url_to_fs(url, skip_instance_cache=True)
         self.folder = folder.rstrip("/")
-        if _protocol(self.fs) in _ARCHIVES:
-            self._step_into_dot()
-        # Members of an archive are read through one file, from one place in it at a time.
-        self._alone: contextlib.AbstractContextManager[Any] = (
-            threading.Lock() if _protocol(self.fs) in _ARCHIVES else contextlib.nullcontext()
-        )
-
-    def _step_into_dot(self) -> None:
-        """Of an archive whose members are all below `./`, as `tar -C folder .` makes them."""
-        with _translated():
-            names = {each["name"].strip("/") for each in self.fs.ls("", detail=True)}
-        if names == {"."}:
-            self.folder = f"./{self.folder}".rstrip("/")
 
     def url_of(self, path: str) -> str:
         first, mark, rest = self.url.partition("::")
         return f"{joined(first, path)}{mark}{rest}" if mark else joined(self.url, path)
 
     def list(self, folder: str) -> dict[str, Entry]:
-        with _translated(), self._alone:
+        with translated():
             told = self.fs.ls(self._at(folder), detail=True, refresh=True)
         found = {}
         own = self._at(folder).strip("/")
@@ -64,13 +50,13 @@ class Generic:
         for each in told:
             path = each["name"].strip("/")
             if path != own:  # some stores list the folder itself, too
-                found[path.rpartition("/")[2]] = _entry(each)
+                found[path.rpartition("/")[2]] = entry_of(each)
         return found
 
     def look(self, path: str) -> Entry:
-        with _translated(), self._alone:
+        with translated():
             self.fs.invalidate_cache(self._at(path))
-            return _entry(self.fs.info(self._at(path)))
+            return entry_of(self.fs.info(self._at(path)))
 
     def read(
         self, path: str, start: int, end: int, known: Entry, hint: Entry | None = None
@@ -82,11 +68,11 @@ class Generic:
             end = min(end, known.nbytes)
         if start >= end:
             return Piece(known, b"")
-        with _translated(), self._alone:
+        with translated():
             body: bytes = self.fs.cat_file(self._at(path), start=start, end=end)
         # After it, for a file that changed between the two would be told from neither before.
-        if _protocol(self.fs) not in _ARCHIVES and (now := self.look(path)) != known:
-            raise Changed(_difference(known, now))
+        if (now := self.look(path)) != known:
+            raise Changed(difference(known, now))
         if len(body) != end - start:
             raise Again(f"{len(body)} bytes of {end - start} came")
         return Piece(known, body)
@@ -100,7 +86,13 @@ class Generic:
         return
 
     def got(
-        self, answer: Answer, start: int, end: int, known: Entry, hint: Entry | None = None
+        self,
+        answer: Answer,
+        path: str,
+        start: int,
+        end: int,
+        known: Entry,
+        hint: Entry | None = None,
     ) -> Piece:
         raise Denied("this store is not read by GETs")
 
@@ -108,11 +100,7 @@ class Generic:
         return f"{self.folder}/{path}" if path and self.folder else path or self.folder
 
 
-def _protocol(fs: Any) -> str:
-    return fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
-
-
-def _entry(told: dict[str, Any]) -> Entry:
+def entry_of(told: dict[str, Any]) -> Entry:
     if told.get("type") == "directory":
         return Entry(True)
     nbytes = told.get("size")
@@ -135,14 +123,14 @@ def _mtime_ns(told: dict[str, Any]) -> int:
     return 0
 
 
-def _difference(known: Entry, now: Entry) -> str:
+def difference(known: Entry, now: Entry) -> str:
     if known.nbytes != now.nbytes:
         return f"{now.nbytes} bytes, where there were {known.nbytes}"
     return "its tag is another" if known.tag != now.tag else "it was modified meanwhile"
 
 
 @contextlib.contextmanager
-def _translated() -> Iterator[None]:
+def translated() -> Iterator[None]:
     """Turn what fsspec's file systems raise into OriginErrors."""
     try:
         yield

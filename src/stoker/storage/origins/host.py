@@ -24,6 +24,7 @@ SCHEME = "host://"
 
 class Host:
     has_sizes = True
+    has_list = False
 
     def __init__(self, url: str, way: dict[str, Any]) -> None:
         """way: to the trainer, as a host is told it (remote/engines/engine.py, Way)."""
@@ -48,7 +49,7 @@ class Host:
         if start >= end:
             return Piece(known, b"")
         answer = self._trainer.ask("read", self._asked(path, start, end, known))
-        return self.got(answer, start, end, known)
+        return self.got(answer, path, start, end, known)
 
     def get(
         self, path: str, start: int, end: int, known: Entry, hint: Entry | None = None
@@ -56,7 +57,13 @@ class Host:
         return self._trainer.get("read", end - start, self._asked(path, start, end, known))
 
     def got(
-        self, answer: Answer, start: int, end: int, known: Entry, hint: Entry | None = None
+        self,
+        answer: Answer,
+        path: str,
+        start: int,
+        end: int,
+        known: Entry,
+        hint: Entry | None = None,
     ) -> Piece:
         body = checked(answer).body
         if len(body) != end - start:

@@ -4,18 +4,18 @@ Where a server lists nothing, files are found by their names alone.
 """
 
 import re
-from base64 import b64encode
 from html import unescape
 from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from stoker.storage.origins.origin import UNKNOWN, Answer, Entry, Get, Missing, Piece, joined
-from stoker.storage.origins.web import Web, check, entry_of, get_of, read_range, take_range
+from stoker.storage.origins.web import Web, basic, check, entry_of, get_of, read_range, take_range
 
 _LINK = re.compile(rb"""<a\s[^>]*?href\s*=\s*["']([^"']+)["']""", re.IGNORECASE)
 
 
 class Http:
     has_sizes = False
+    has_list = False
 
     def __init__(self, url: str) -> None:
         """url: may hold a user and a password, which no message shows."""
@@ -60,25 +60,33 @@ class Http:
     def get(
         self, path: str, start: int, end: int, known: Entry, hint: Entry | None = None
     ) -> Get | None:
-        return get_of(self._url_of(path), start, end, known, self._headers, hint)
+        url = self._url_of(path)
+        if self._web.needs_proxy(url):
+            return None
+        return get_of(url, start, end, known, self._headers, hint)
 
     def close(self) -> None:
         self._web.close()
 
     def got(
-        self, answer: Answer, start: int, end: int, known: Entry, hint: Entry | None = None
+        self,
+        answer: Answer,
+        path: str,
+        start: int,
+        end: int,
+        known: Entry,
+        hint: Entry | None = None,
     ) -> Piece:
         return take_range(answer, start, end, known, hint)
 
 
 def _without_secret(url: str) -> tuple[str, dict[str, str]]:
-    """Return a URL without user and password, and the header that has them (RFC 7617)."""
+    """Return a URL without user and password, and the header that has them."""
     parts = urlsplit(url)
     user, at, host = parts.netloc.rpartition("@")
     if not at:
         return url, {}
-    word = b64encode(unquote(user).encode()).decode()
-    return urlunsplit(parts._replace(netloc=host)), {"Authorization": f"Basic {word}"}
+    return urlunsplit(parts._replace(netloc=host)), {"Authorization": basic(user)}
 
 
 def _names(url: str, page: bytes) -> "list[tuple[str, Entry]]":

@@ -81,7 +81,13 @@ class Source(Protocol):
         """Return the GET that `Origin.read` would send, for who sends many; None if it does something else."""
 
     def got(
-        self, answer: Answer, start: int, end: int, known: Entry, hint: Entry | None = None
+        self,
+        answer: Answer,
+        path: str,
+        start: int,
+        end: int,
+        known: Entry,
+        hint: Entry | None = None,
     ) -> Piece:
         """Return what `Origin.read` makes of that GET's answer. Raises OriginError."""
 
@@ -96,6 +102,8 @@ class Origin(Source, Protocol):
     url: str
     has_sizes: bool
     """Whether listings tell sizes. If not, `look` is asked of each file that is opened."""
+    has_list: bool
+    """Whether all names are known once it is opened: they are not kept for the next run."""
 
     def list(self, folder: str) -> dict[str, Entry]:
         """Return all names in a folder."""

@@ -16,8 +16,6 @@ _EMPTY_BODY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
 class S3(Generic):
-    has_sizes = True
-
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self._web = Web()
@@ -35,13 +33,21 @@ class S3(Generic):
         self, path: str, start: int, end: int, known: Entry, hint: Entry | None = None
     ) -> Get | None:
         url, headers = self._signed(path)
+        if self._web.needs_proxy(url):
+            return None
         return get_of(url, start, end, known, headers, hint)
 
     def close(self) -> None:
         self._web.close()
 
     def got(
-        self, answer: Answer, start: int, end: int, known: Entry, hint: Entry | None = None
+        self,
+        answer: Answer,
+        path: str,
+        start: int,
+        end: int,
+        known: Entry,
+        hint: Entry | None = None,
     ) -> Piece:
         return take_range(answer, start, end, known, hint)
 

@@ -9,10 +9,12 @@ import http.client
 import os
 import ssl
 import threading
+from base64 import b64encode
 from calendar import month_abbr, timegm
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from stoker.storage.origins.origin import (
     UNKNOWN,
@@ -40,6 +42,17 @@ class Web:
         self._own = threading.local()
         self._opened: set[http.client.HTTPConnection] = set()
         self._tls: ssl.SSLContext | None = None
+        self._proxies: dict[tuple[str, str], SplitResult | None] = {}
+
+    def needs_proxy(self, url: str) -> bool:
+        """Whether requests go to a proxy, as the environment says."""
+        scheme, host, *_ = urlsplit(url)
+        return self._proxy_of(scheme, host) is not None
+
+    def _proxy_of(self, scheme: str, host: str) -> SplitResult | None:
+        if (scheme, host) not in self._proxies:
+            self._proxies[scheme, host] = _proxy_of(scheme, host)
+        return self._proxies[scheme, host]
 
     def ask(self, method: str, url: str, headers: Mapping[str, str]) -> Answer:
         """Return the whole answer, redirects followed. Raises Again if there is none, or half of one."""
@@ -59,6 +72,8 @@ class Web:
     def _ask(self, method: str, url: str, headers: Mapping[str, str]) -> Answer:
         scheme, host, path, query, _ = urlsplit(url)
         target = f"{path or '/'}?{query}" if query else path or "/"
+        if scheme == "http" and (proxy := self._proxy_of(scheme, host)) is not None:
+            target, headers = f"http://{host}{target}", {**headers, **_authorization(proxy)}
         kept = self._own.__dict__.setdefault("connections", {})
         connection = kept.pop((scheme, host), None)
         was_kept = connection is not None
@@ -87,11 +102,38 @@ class Web:
             connection.close()
 
     def _connection(self, scheme: str, host: str) -> http.client.HTTPConnection:
-        if scheme == "https":
-            if self._tls is None:
-                self._tls = tls_context()
-            return http.client.HTTPSConnection(host, timeout=ANSWERS_WITHIN_S, context=self._tls)
-        return http.client.HTTPConnection(host, timeout=ANSWERS_WITHIN_S)
+        proxy = self._proxy_of(scheme, host)
+        at = host if proxy is None else proxy.netloc.rpartition("@")[2]
+        if scheme != "https":
+            return http.client.HTTPConnection(at, timeout=ANSWERS_WITHIN_S)
+        if self._tls is None:
+            self._tls = tls_context()
+        connection = http.client.HTTPSConnection(at, timeout=ANSWERS_WITHIN_S, context=self._tls)
+        if proxy is not None:
+            connection.set_tunnel(host, headers=_authorization(proxy))
+        return connection
+
+
+def _proxy_of(scheme: str, host: str) -> SplitResult | None:
+    """Return the proxy that http_proxy, https_proxy and no_proxy name for a server. Raises Denied."""
+    known = getproxies()
+    told = known.get(scheme) or known.get("all")
+    if not told or proxy_bypass(host):
+        return None
+    proxy = urlsplit(told if "://" in told else f"http://{told}")
+    if proxy.scheme != "http":
+        raise Denied(f"a proxy by {proxy.scheme}:// cannot be used; one by http:// can")
+    return proxy
+
+
+def _authorization(proxy: SplitResult) -> dict[str, str]:
+    user, at, _ = proxy.netloc.rpartition("@")
+    return {"Proxy-Authorization": basic(user)} if at else {}
+
+
+def basic(user: str) -> str:
+    """Return what proves user and password of a URL (RFC 7617)."""
+    return f"Basic {b64encode(unquote(user).encode()).decode()}"
 
 
 def tls_context() -> ssl.SSLContext:

@@ -55,7 +55,13 @@ class PeerSource:
         return self.peer.machine.get("read", end - start, asked)
 
     def got(
-        self, answer: Answer, start: int, end: int, known: Entry, hint: Entry | None = None
+        self,
+        answer: Answer,
+        path: str,
+        start: int,
+        end: int,
+        known: Entry,
+        hint: Entry | None = None,
     ) -> Piece:
         body = checked(answer).body
         if known.nbytes == UNKNOWN:

@@ -17,7 +17,7 @@ from typing import Any
 
 from stoker import speak
 from stoker.storage.origins import Again, Denied, Entry
-from stoker.storage.origins.answering import Answer, Answering
+from stoker.storage.peers.answering import Answer, Answering
 from stoker.storage.peers.homes import SILENT_S, Homes, Member
 
 HANDSHAKE_S = 5.0

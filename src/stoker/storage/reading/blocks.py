@@ -436,7 +436,7 @@ class Blocks:
         is_origin = source is fetch.file.origin
         try:
             if answer is not None:
-                piece = source.got(answer, *fetch.asked[1:])
+                piece = source.got(answer, *fetch.asked)
                 self._end(fetch, partial(self._took, fetch, piece))
                 return
         except Again:

@@ -5,22 +5,26 @@
 A part is read when its folder is asked for. What is found here is as old as the run that kept it: whoever
 uses it looks at the origin again (tree.py).
 Promise: a damaged file is none; one is replaced at once, so that no run reads half of it.
+Any thread may call it.
 """
 
 import contextlib
 import json
 import os
 import struct
+import threading
 import zlib
 from collections.abc import Collection, Mapping
 from hashlib import blake2b
 from pathlib import Path
 
+from stoker.clock import wall_ns
 from stoker.storage.origins import Entry
 from stoker.storage.serving.folder import Folder
 
 _HEAD = struct.Struct("<8sQI")  # name of the format, bytes of the contents' JSON, its crc
 _MAGIC = b"stoklis2"
+TORN_AFTER_NS = 3600 * 10**9
 _LISTED, _LEARNT = "listed", "learnt"
 Contents = dict[str, dict[str, tuple[int, int, int]]]  # kind, folder: offset, bytes, crc
 
@@ -32,6 +36,7 @@ class KeptListing:
         self._path = folder / f"{blake2b(url.encode(), digest_size=16).hexdigest()}.listing"
         self._contents: Contents = {}
         self._data = b""
+        self._save_lock = threading.Lock()
         with contextlib.suppress(OSError, ValueError, struct.error):
             data = self._path.read_bytes()
             magic, nbytes, crc = _HEAD.unpack_from(data)
@@ -82,11 +87,20 @@ class KeptListing:
                 at += len(data)
         told = json.dumps(contents).encode()
         part = self._path.with_suffix(f".{os.getpid()}.part")
-        try:
-            with part.open("wb") as opened:
-                opened.write(_HEAD.pack(_MAGIC, len(told), zlib.crc32(told)) + told)
-                opened.writelines(parts)
-            part.replace(self._path)
-        except OSError:
-            part.unlink(missing_ok=True)
-            raise
+        with self._save_lock:
+            self._remove_torn()
+            try:
+                with part.open("wb") as opened:
+                    opened.write(_HEAD.pack(_MAGIC, len(told), zlib.crc32(told)) + told)
+                    opened.writelines(parts)
+                part.replace(self._path)
+            except OSError:
+                part.unlink(missing_ok=True)
+                raise
+
+    def _remove_torn(self) -> None:
+        """Remove what runs have left that were killed while they wrote; long ago: others may write now."""
+        for part in self._path.parent.glob(f"{self._path.stem}.*.part"):
+            with contextlib.suppress(OSError):
+                if wall_ns() - part.stat().st_mtime_ns > TORN_AFTER_NS:
+                    part.unlink()

@@ -20,7 +20,7 @@ from stoker.storage.origins import (
     OriginError,
     Piece,
 )
-from stoker.storage.origins.answering import Later
+from stoker.storage.peers.answering import Later
 from stoker.storage.reading.blocks import Blocks, File, file_of
 from stoker.storage.serving.folder import Folder
 from stoker.storage.serving.page_cache import is_cached

@@ -12,7 +12,7 @@ from stoker.storage.asking.control import Listener, Message
 from stoker.storage.learning.learnt import Learnt, Wanted
 from stoker.storage.learning.reads import Made, Reads
 from stoker.storage.origins import UNKNOWN, Denied, Missing, Origin, OriginError, open_origin
-from stoker.storage.origins.answering import Later, Told
+from stoker.storage.peers.answering import Later, Told
 from stoker.storage.peers.homes import Homes
 from stoker.storage.peers.joining import Joining, asked_of
 from stoker.storage.reading.blocks import Blocks, File
@@ -64,7 +64,7 @@ class Serving:
         self._learnt, self._reads = Learnt(), Reads()
         for path, url, fd in mounts:
             origin = _open(url, way)
-            keeps = disk is not None and disk[2]
+            keeps = disk is not None and disk[2] and not origin.has_list
             kept = KeptListing(disk[0] / NAME, url) if keeps and disk is not None else None
             tree = Tree(origin, self.stats, limit_s, kept, speak.say)
             mounted = Mounted(path, origin, tree, self._blocks, self._reads)

@@ -61,6 +61,7 @@ class Tree:
         self._used: queue.SimpleQueue[str] = queue.SimpleQueue()  # folders of the kept listing
         self._asked_s = now_s()  # when a folder was read
         self._doubted: set[str] = set()  # folders that the next run has to list itself
+        self._is_unsaved = False  # a folder that differs from the kept listing
         self._is_closed = threading.Event()
         works = [self._list_ahead] * NUM_LISTERS
         works += [self._compare_used] * NUM_COMPARERS if kept is not None else []
@@ -188,6 +189,10 @@ class Tree:
             if self._is_closed.is_set():
                 return
             self._compare(folder)
+            if self._is_unsaved and self._used.empty():
+                self._is_unsaved = False
+                with contextlib.suppress(OSError):  # it is tried again at the run's end
+                    self.save()  # which a run that is killed does not reach
 
     def _say_old(self, folder: str, why: str) -> None:
         if not self._has_said_old:
@@ -219,6 +224,7 @@ class Tree:
         if now:  # else the next run shall find out what has become of it
             self._fresh[folder] = Folder(folder, now)
             self._doubted.discard(folder)
+            self._is_unsaved = True
         self._changed |= {f"{folder}/{name}" if folder else name for name in other}
         url = self.origin.url_of(folder)
         self._say(

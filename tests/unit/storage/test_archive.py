@@ -1,0 +1,293 @@
+"""Archives in real origins: members are what was packed, of one archive, with few requests."""
+
+import io
+import random
+import tarfile
+import zipfile
+
+import pytest
+
+from stoker.storage.origins import UNKNOWN, Again, Changed, Entry, Missing, OriginError, open_origin
+from stoker.storage.origins.archive import LEAST_NBYTES
+from stoker.storage.reading.blocks import BLOCK_NBYTES, Blocks, file_of
+from stoker.storage.reading.memory import Memory
+from stoker.storage.reading.stats import StorageStats
+from tests.origin_server import OriginServer
+
+NBYTES = 40_000
+MEMBERS = {f"sub/{k:03d} ü.bin": random.Random(k).randbytes(NBYTES) for k in range(200)}
+KINDS = ["zip", "small.zip", "tar", "tar.gz"]
+PROTOCOLS = {"zip": "zip", "small.zip": "zip", "tar": "tar", "tar.gz": "tar"}
+PLAIN, PACKED = ["zip", "tar"], ["small.zip", "tar.gz"]
+
+
+def pack(at, members=MEMBERS, inside=""):
+    if at.name.endswith("zip"):
+        how = zipfile.ZIP_DEFLATED if at.name.endswith("small.zip") else zipfile.ZIP_STORED
+        with zipfile.ZipFile(at, "w", how) as packed:
+            for name, data in members.items():
+                packed.writestr(inside + name, data)
+        return
+    with tarfile.open(at, "w:gz" if at.name.endswith("gz") else "w") as packed:
+        for name, data in members.items():
+            told = tarfile.TarInfo(inside + name)
+            told.size, told.mtime = len(data), 1
+            packed.addfile(told, io.BytesIO(data))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("archives")
+    for kind in KINDS:
+        pack(folder / f"all of it.{kind}")
+    return folder
+
+
+@pytest.fixture
+def serve():
+    servers = []
+
+    def start(folder):
+        servers.append(OriginServer(folder))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture
+def opened():
+    origins = []
+
+    def start(url):
+        origins.append(open_origin(url))
+        return origins[-1]
+
+    yield start
+    for origin in origins:
+        origin.close()
+
+
+def whole(origin, path):
+    known = origin.look(path)
+    return bytes(origin.read(path, 0, known.nbytes, known).body)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("where", ["file", "web"])
+def test_members_are_what_was_packed(folder, serve, opened, kind, where):
+    at = f"file://{folder}/all of it" if where == "file" else f"{serve(folder).url}/all%20of%20it"
+    origin = opened(f"{PROTOCOLS[kind]}::{at}.{kind}")
+    assert origin.list("") == {"sub": Entry(True)}
+    listed = origin.list("sub")
+    assert {f"sub/{name}" for name in listed} == set(MEMBERS)
+    for path in random.Random(0).sample(sorted(MEMBERS), 40):
+        known = listed[path.removeprefix("sub/")]
+        assert known == origin.look(path) and known.tag and known.nbytes == NBYTES
+        assert origin.read(path, 0, NBYTES, known).body == MEMBERS[path]
+        assert origin.read(path, 7, 1000, known).body == MEMBERS[path][7:1000]
+    with pytest.raises(Missing):
+        origin.look("sub/none.bin")
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_a_folder_in_an_archive_is_one(folder, opened, kind):
+    origin = opened(f"{kind}://sub::file://{folder}/all of it.{kind}")
+    assert {f"sub/{name}" for name in origin.list("")} == set(MEMBERS)
+    assert whole(origin, "007 ü.bin") == MEMBERS["sub/007 ü.bin"]
+    assert origin.url_of("007 ü.bin") == f"{kind}://sub/007 ü.bin::file://{folder}/all of it.{kind}"
+
+
+def test_an_archive_of_a_folder_that_is_called_dot_is_that_folder(tmp_path, opened):
+    pack(tmp_path / "dot.tar", inside="./")
+    for folder in ("", "://sub"):
+        origin = opened(f"tar{folder}::file://{tmp_path}/dot.tar")
+        assert whole(origin, f"{'' if folder else 'sub/'}001 ü.bin") == MEMBERS["sub/001 ü.bin"]
+
+
+def test_an_archive_in_an_archive_is_read_too(folder, tmp_path, serve, opened):
+    inner = (folder / "all of it.tar").read_bytes()
+    pack(tmp_path / "outer.zip", {"in/inner.tar": inner})
+    origin = opened(f"tar::zip://in/inner.tar::{serve(tmp_path).url}/outer.zip")
+    assert whole(origin, "sub/003 ü.bin") == MEMBERS["sub/003 ü.bin"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("where", ["file", "web"])
+def test_an_archive_that_was_replaced_is_not_read(tmp_path, serve, opened, kind, where):
+    at = tmp_path / f"a.{kind}"
+    pack(at)
+    url = f"file://{at}" if where == "file" else f"{serve(tmp_path).url}/a.{kind}"
+    origin = opened(f"{PROTOCOLS[kind]}::{url}")
+    first, last = min(MEMBERS), max(MEMBERS)
+    known = origin.look(last)
+    whole(origin, first)
+    # As large, with members at the same places.
+    pack(at, {name: data[::-1] for name, data in MEMBERS.items()})
+    with pytest.raises(Changed):
+        origin.read(last, 0, NBYTES, known)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_members_of_another_archive_have_another_tag(tmp_path, opened, kind):
+    at = tmp_path / f"a.{kind}"
+    pack(at)
+    before = opened(f"{PROTOCOLS[kind]}::file://{at}").look(min(MEMBERS))
+    assert opened(f"{PROTOCOLS[kind]}::file://{at}").look(min(MEMBERS)) == before
+    pack(at, {name: data[::-1] for name, data in MEMBERS.items()})
+    origin = opened(f"{PROTOCOLS[kind]}::file://{at}")
+    assert origin.look(min(MEMBERS)) != before
+    with pytest.raises(Changed):  # what an earlier run has known
+        origin.read(min(MEMBERS), 0, NBYTES, before)
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_of_what_is_compressed_who_reads_in_order_asks_seldom(folder, serve, opened, kind):
+    server = serve(folder)
+    origin = opened(f"{PROTOCOLS[kind]}::{server.url}/all%20of%20it.{kind}")
+    nbytes = sum(map(len, MEMBERS.values()))
+    num, sent = server.num("GET"), server.num_nbytes
+    for path in sorted(MEMBERS):
+        assert whole(origin, path) == MEMBERS[path]
+    assert server.num("GET") - num < 20 and server.num_nbytes - sent < 2 * nbytes
+
+
+def test_of_what_is_compressed_who_jumps_gets_little(folder, serve, opened):
+    server = serve(folder)
+    origin = opened(f"zip::{server.url}/all%20of%20it.small.zip")
+    sent = server.num_nbytes
+    for path in random.Random(1).sample(sorted(MEMBERS), 50):
+        whole(origin, path)
+    assert server.num_nbytes - sent < 50 * (NBYTES + 2 * LEAST_NBYTES)
+
+
+@pytest.mark.parametrize("fault", ["cut", "drop", 503])
+def test_half_an_answer_is_none_and_the_next_try_is_whole(folder, serve, opened, fault):
+    server = serve(folder)
+    origin = opened(f"zip::{server.url}/all%20of%20it.zip")
+    path = sorted(MEMBERS)[100]
+    known = origin.look(path)
+    server.fault = lambda method, asked, number: fault
+    for _ in range(3):
+        with pytest.raises(Again):
+            origin.read(path, 0, NBYTES, known)
+    server.fault = lambda method, asked, number: None
+    assert origin.read(path, 0, NBYTES, known).body == MEMBERS[path]
+
+
+def test_a_file_whose_size_is_not_known_is_read_to_its_end(folder, opened):
+    origin = opened(f"zip::file://{folder}/all of it.zip")
+    piece = origin.read(min(MEMBERS), 0, 1 << 20, Entry(False, UNKNOWN))
+    assert piece.body == MEMBERS[min(MEMBERS)] and piece.known.nbytes == NBYTES
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_archive_is_refused(tmp_path, opened, kind):
+    (tmp_path / f"no.{kind}").write_bytes(b"nothing that was packed" * 100)
+    with pytest.raises(OriginError):
+        opened(f"{PROTOCOLS[kind]}::file://{tmp_path}/no.{kind}")
+    with pytest.raises(OriginError):
+        opened(f"{PROTOCOLS[kind]}::file://{tmp_path}/none.{kind}")
+
+
+def test_user_and_password_are_shown_nowhere(folder, serve, opened):
+    server = serve(folder)
+    at = server.url.replace("//", "//me:secret@")
+    origin = opened(f"zip::{at}/all%20of%20it.zip?sign=secret")
+    assert "secret" not in origin.url + origin.url_of("a") and whole(origin, min(MEMBERS))
+
+
+@pytest.fixture
+def blocks():
+    stats = StorageStats()
+    blocks = Blocks(Memory(1 << 30, stats), None, stats, limit_s=5.0)
+    yield blocks
+    blocks.close()
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_of_what_is_not_compressed_each_is_one_request_and_many_are_on_their_way(
+    folder, serve, opened, blocks, kind
+):
+    server = serve(folder)
+    origin = opened(f"{kind}::{server.url}/all%20of%20it.{kind}")
+    num, sent = server.num("GET"), server.num_nbytes
+    files = {path: file_of(origin, path, origin.look(path)) for path in MEMBERS}
+    for file in files.values():
+        blocks.fetch_ahead(file, 0, 0)
+    for path in random.Random(2).sample(sorted(MEMBERS), len(MEMBERS)):
+        assert blocks.read(files[path], 0, NBYTES) == MEMBERS[path]
+    assert server.num("GET") - num == len(MEMBERS)
+    assert server.num_nbytes - sent < len(MEMBERS) * (NBYTES + 200)
+    assert not blocks._pool._threads
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_large_member_is_read_by_parts(tmp_path, serve, opened, blocks, kind):
+    data = random.Random(3).randbytes(6 << 20)
+    pack(tmp_path / f"a.{kind}", {"before": b"x", "large": data, "after": b"y"})
+    server = serve(tmp_path)
+    origin = opened(f"{PROTOCOLS[kind]}::{server.url}/a.{kind}")
+    file = file_of(origin, "large", origin.look("large"))
+    sent = server.num_nbytes
+    at = 4 * BLOCK_NBYTES + 100
+    assert blocks.read(file, at, 1000) == data[at : at + 1000]
+    if kind in PLAIN:
+        assert server.num_nbytes - sent <= BLOCK_NBYTES + 1000
+    assert blocks.read(file, 0, len(data)) == data
+
+
+def test_every_kind_of_member_of_a_tar_is_what_tar_says(tmp_path, opened):
+    with tarfile.open(tmp_path / "a.tar", "w") as packed:
+        for name, kind, data in (
+            ("file", tarfile.REGTYPE, b"first"),
+            ("file", tarfile.REGTYPE, b"the last one counts"),
+            ("hard", tarfile.LNKTYPE, b""),
+            ("soft", tarfile.SYMTYPE, b""),
+            ("twice", tarfile.REGTYPE, b"a file before"),
+            ("twice", tarfile.LNKTYPE, b""),
+            ("empty", tarfile.REGTYPE, b""),
+        ):
+            told = tarfile.TarInfo(name)
+            told.type, told.size, told.linkname = kind, len(data), "file"
+            packed.addfile(told, io.BytesIO(data))
+    origin = opened(f"tar::file://{tmp_path}/a.tar")
+    for name in ("file", "hard", "soft", "twice"):
+        assert whole(origin, name) == b"the last one counts"
+    assert whole(origin, "empty") == b""
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_members_of_a_zip_that_others_have_packed_are_read(tmp_path, opened):
+    """What is extra in a local header is not what the list has; something lies before all; one name twice."""
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:
+        for name, data in (("a", b"first"), ("b", b"second" * 1000), ("a", b"the last one counts")):
+            told = zipfile.ZipInfo(name)
+            told.extra = b"\x99\x99\x04\x00abcd"  # a field that nobody knows
+            packed.writestr(told, data)
+            told.extra = b""  # of the list
+    (tmp_path / "b.zip").write_bytes(b"#!/bin/sh\n" + (tmp_path / "a.zip").read_bytes())
+    for name in ("a.zip", "b.zip"):
+        origin = opened(f"zip::file://{tmp_path}/{name}")
+        assert whole(origin, "a") == b"the last one counts"
+        assert whole(origin, "b") == b"second" * 1000
+        known = origin.look("b")
+        assert origin.read("b", 6, 12, known).body == b"second"
+
+
+@pytest.mark.parametrize("kind", ["zip", "small.zip"])
+def test_a_flipped_bit_in_a_member_is_found(tmp_path, opened, kind):
+    at = tmp_path / f"a.{kind}"
+    pack(at)
+    data = bytearray(at.read_bytes())
+    data[len(data) // 2] ^= 1
+    at.write_bytes(data)
+    origin = opened(f"zip::file://{at}")
+    wrong = []
+    for path in MEMBERS:
+        try:
+            assert whole(origin, path) == MEMBERS[path]
+        except Again:
+            wrong.append(path)
+    assert len(wrong) == 1
