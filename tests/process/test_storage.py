@@ -17,7 +17,7 @@ import pytest
 from tests.needs import NEEDS_FUSE, NEEDS_RAY
 from tests.origin_server import OriginServer
 from tests.process.harness import SCRIPTS, finished, marked, started, under_stoker
-from tests.process.nodes import ray_of
+from tests.process.nodes import free_port, ray_of
 
 pytestmark = NEEDS_FUSE
 SCRIPT = str(SCRIPTS / "reads_mount.py")
@@ -500,6 +500,51 @@ def bucket(data):
 def test_batches_from_a_bucket_are_those_of_a_local_folder(tmp_path, bucket, local, kind):
     _, environ = bucket
     result = run(tmp_path, "s3://bucket/root", kind, environ=environ)
+    assert (result.returncode, result.stdout) == (0, local(kind)), result.stderr
+
+
+@pytest.fixture(scope="module")
+def sftp(data, tmp_path_factory):
+    """OpenSSH's own server, the URL of `root` there, and what a client needs."""
+    pytest.importorskip("paramiko")
+    if not os.access("/usr/sbin/sshd", os.X_OK) or os.geteuid() != 0:
+        pytest.skip("needs root, and sshd: apt-get install openssh-server")
+    folder = tmp_path_factory.mktemp("ssh")
+    for name in ("host", "user"):
+        words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
+        subprocess.run(words, check=True, stdin=subprocess.DEVNULL)
+    Path("/run/sshd").mkdir(exist_ok=True)  # it wants that
+    port = free_port()
+    options = {
+        "ListenAddress": "127.0.0.1", "AuthorizedKeysFile": folder / "user.pub", "StrictModes": "no",
+        "PermitRootLogin": "yes", "UsePAM": "no", "Subsystem": "sftp internal-sftp", "PidFile": "none",
+    }  # fmt: skip
+    words = [
+        "/usr/sbin/sshd",
+        "-D",
+        "-e",
+        "-f",
+        "/dev/null",
+        "-p",
+        str(port),
+        "-h",
+        str(folder / "host"),
+    ]
+    for name, value in options.items():
+        words += ["-o", f"{name}={value}"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as serving:
+        assert any("listening" in line for line in serving.stderr)
+        # Nobody reads what it says from here on, which is little.
+        environ = {"FSSPEC_SFTP_KEY_FILENAME": str(folder / "user")}
+        yield f"sftp://root@127.0.0.1:{port}{data}/root", environ
+        serving.terminate()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["listed", "opens", "mapped", "tars"])
+def test_batches_over_ssh_are_those_of_a_local_folder(tmp_path, sftp, local, kind):
+    url, environ = sftp
+    result = run(tmp_path, url, kind, environ=environ)
     assert (result.returncode, result.stdout) == (0, local(kind)), result.stderr
 
 

@@ -2,11 +2,13 @@
 
 import contextlib
 import errno
+import queue
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 from stoker.storage.origins.origin import (
+    SILENT_S,
     UNKNOWN,
     Again,
     Answer,
@@ -20,6 +22,7 @@ from stoker.storage.origins.origin import (
     joined,
 )
 
+NUM_ALONE = 8  # connections, where each is for one thread; sshd turns away more than ten that log in at once
 _TAGS = ("ETag", "etag", "generation", "content_hash", "md5Hash", "oid", "blob_id", "version_id")
 
 
@@ -28,35 +31,75 @@ class Generic:
     has_list = False
 
     def __init__(self, url: str) -> None:
+        self.url = url
+        self.fs, folder = self._opened()
+        self.folder = folder.rstrip("/")
+        # paramiko's sftp hands one thread another one's answer, which then waits for ever; of what nobody has
+        # looked into the same may be true.
+        is_for_all = self.fs.async_impl or _protocol(self.fs) in ("file", "hf")
+        self._spare: queue.LifoQueue[Any] | None = None if is_for_all else queue.LifoQueue()
+        if self._spare is not None:
+            for fs in [None] * (NUM_ALONE - 1) + [self.fs]:
+                self._spare.put(fs)
+
+    def _opened(self) -> tuple[Any, str]:
         import fsspec
 
-        self.url = url
-        self.fs: Any
         with translated():
-            self.fs, folder = fsspec.core.url_to_fs(url, skip_instance_cache=True)
-        self.folder = folder.rstrip("/")
+            fs, folder = fsspec.core.url_to_fs(self.url, skip_instance_cache=True)
+            if (sftp := getattr(fs, "ftp", None)) is not None and hasattr(sftp, "get_channel"):
+                sftp.get_channel().settimeout(SILENT_S)  # else it waits for ever
+        return fs, folder
+
+    @contextlib.contextmanager
+    def _lent(self) -> Iterator[Any]:
+        """Lend a file system, to one thread at a time unless it is for all."""
+        if self._spare is None:
+            with translated():
+                yield self.fs
+            return
+        fs = self._spare.get()
+        is_well = False
+        try:
+            if fs is None:
+                fs, _ = self._opened()
+            with translated():
+                yield fs
+            is_well = True
+        except (Missing, Denied):
+            is_well = True
+            raise
+        finally:  # half of an answer may still come to one that failed
+            self._spare.put(fs if is_well else None)
 
     def url_of(self, path: str) -> str:
         first, mark, rest = self.url.partition("::")
         return f"{joined(first, path)}{mark}{rest}" if mark else joined(self.url, path)
 
     def list(self, folder: str) -> dict[str, Entry]:
-        with translated():
-            told = self.fs.ls(self._at(folder), detail=True, refresh=True)
+        with self._lent() as fs:
+            fs.invalidate_cache(self._at(folder))
+            told = fs.ls(self._at(folder), detail=True)
         found = {}
         own = self._at(folder).strip("/")
         if [each["name"].strip("/") for each in told] == [own] and told[0]["type"] == "file":
             raise Missing("it is a file; name the folder that it lies in")
         for each in told:
             path = each["name"].strip("/")
-            if path != own:  # some stores list the folder itself, too
-                found[path.rpartition("/")[2]] = entry_of(each)
+            if path == own:  # some stores list the folder itself, too
+                continue
+            name = path.rpartition("/")[2]
+            if each["type"] == "link" or each.get("islink"):  # told is of the link itself
+                with contextlib.suppress(Missing):  # where it leads nowhere
+                    found[name] = self.look(joined(folder, name) if folder else name)
+            else:
+                found[name] = entry_of(each)
         return found
 
     def look(self, path: str) -> Entry:
-        with translated():
-            self.fs.invalidate_cache(self._at(path))
-            return entry_of(self.fs.info(self._at(path)))
+        with self._lent() as fs:
+            fs.invalidate_cache(self._at(path))
+            return entry_of(fs.info(self._at(path)))
 
     def read(
         self, path: str, start: int, end: int, known: Entry, hint: Entry | None = None
@@ -68,8 +111,8 @@ class Generic:
             end = min(end, known.nbytes)
         if start >= end:
             return Piece(known, b"")
-        with translated():
-            body: bytes = self.fs.cat_file(self._at(path), start=start, end=end)
+        with self._lent() as fs:
+            body: bytes = fs.cat_file(self._at(path), start=start, end=end)
         # After it, for a file that changed between the two would be told from neither before.
         if (now := self.look(path)) != known:
             raise Changed(difference(known, now))
@@ -98,6 +141,10 @@ class Generic:
 
     def _at(self, path: str) -> str:
         return f"{self.folder}/{path}" if path and self.folder else path or self.folder
+
+
+def _protocol(fs: Any) -> str:
+    return fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
 
 
 def entry_of(told: dict[str, Any]) -> Entry:
