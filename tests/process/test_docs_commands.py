@@ -129,6 +129,7 @@ NOT_HERE = {
     "source .venv": "the environment is active",
     "--nnodes": "needs two hosts",
     "ssh": "needs other hosts",
+    "s3://bucket": "needs a bucket; test_storage.py has one",
     "docker": "needs Docker",
     "kubectl": "needs Kubernetes",
     "ray start": "the cluster is there",

@@ -110,7 +110,9 @@ ARROWS: dict[str, set[str]] = {
     "runs": {"stalls"},
     "stalls": set(),
     "storage/mounting": {"storage/asking", "storage/origins", "storage/serving"},
+    "storage/archives": {"storage/origins", "storage/reading"},
     "storage/serving": {
+        "storage/archives",
         "storage/asking",
         "storage/learning",
         "storage/origins",
@@ -176,7 +178,7 @@ PURE = {
     "memory.phases", "memory.cut.hoist", "memory.cut.source", "memory.cut.halves",
     "memory.cut.live", "memory.cut.rewrite", "memory.cut.stepped", "memory.cut.callee",
     "memory.store.rows", "images.recipe", "loaders.driver.demand", "loaders.in_process.ahead", "loaders.in_process.evidence",
-    "storage.learning.line", "storage.origins.members", "storage.learning.learnt", "storage.learning.reads", "gradients.codes", "gradients.gate.costs", "gradients.gate.outlook", "gradients.gate.table",
+    "storage.learning.line", "storage.learning.learnt", "storage.learning.reads", "gradients.codes", "gradients.gate.costs", "gradients.gate.outlook", "gradients.gate.table",
     "gradients.gate.trial", "wire.frame", "wire.sections", "wire.arena.extents", "config", "errors", "tables", "trusted", "reports.metrics",
     "reports.summary.__init__", "reports.summary.lines", "reports.summary.verdict", "remote.engines.hosts", "remote.net.control", "local.sizing",
     "verify.record", "verify.compare", "verify.table",

@@ -2,14 +2,14 @@
 
 import threading
 
-from stoker.storage.origins import UNKNOWN, Changed, Entry, Missing, Piece
+from stoker.storage.origins import UNKNOWN, Changed, Entry, Missing, Origin, Piece
 
 
-class FakeOrigin:
-    url = "fake://bucket"
+class FakeOrigin(Origin):
+    url = identity = "fake://bucket"
 
     def __init__(self, files: dict[str, bytes], *, has_sizes: bool = True) -> None:
-        self.files, self.has_sizes, self.has_list = files, has_sizes, False
+        self.files, self.has_sizes = files, has_sizes
         self.asked: list[tuple] = []
         self.gate = threading.Event()
         self.gate.set()

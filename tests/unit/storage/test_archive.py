@@ -2,23 +2,28 @@
 
 import io
 import random
+import shutil
+import subprocess
 import tarfile
 import zipfile
 
 import pytest
 
-from stoker.storage.origins import UNKNOWN, Again, Changed, Entry, Missing, OriginError, open_origin
-from stoker.storage.origins.archive import LEAST_NBYTES
+from stoker.storage.archives import open_url
+from stoker.storage.origins import UNKNOWN, Again, Changed, Damaged, Entry, Missing, OriginError
 from stoker.storage.reading.blocks import BLOCK_NBYTES, Blocks, file_of
 from stoker.storage.reading.memory import Memory
 from stoker.storage.reading.stats import StorageStats
+from stoker.storage.serving.storage_process import Refused, _open
 from tests.origin_server import OriginServer
+from tests.web_proxy import WebProxy
 
 NBYTES = 40_000
 MEMBERS = {f"sub/{k:03d} ü.bin": random.Random(k).randbytes(NBYTES) for k in range(200)}
 KINDS = ["zip", "small.zip", "tar", "tar.gz"]
 PROTOCOLS = {"zip": "zip", "small.zip": "zip", "tar": "tar", "tar.gz": "tar"}
-PLAIN, PACKED = ["zip", "tar"], ["small.zip", "tar.gz"]
+PLAIN = ["zip", "tar"]
+HOW = {"gz": "w:gz", "tgz": "w:gz", "bz2": "w:bz2", "xz": "w:xz", "bare": "w:xz"}
 
 
 def pack(at, members=MEMBERS, inside=""):
@@ -28,7 +33,7 @@ def pack(at, members=MEMBERS, inside=""):
             for name, data in members.items():
                 packed.writestr(inside + name, data)
         return
-    with tarfile.open(at, "w:gz" if at.name.endswith("gz") else "w") as packed:
+    with tarfile.open(at, HOW.get(at.name.rpartition(".")[2], "w")) as packed:
         for name, data in members.items():
             told = tarfile.TarInfo(inside + name)
             told.size, told.mtime = len(data), 1
@@ -61,7 +66,7 @@ def opened():
     origins = []
 
     def start(url):
-        origins.append(open_origin(url))
+        origins.append(open_url(url))
         return origins[-1]
 
     yield start
@@ -142,24 +147,43 @@ def test_members_of_another_archive_have_another_tag(tmp_path, opened, kind):
         origin.read(min(MEMBERS), 0, NBYTES, before)
 
 
-@pytest.mark.parametrize("kind", PACKED)
-def test_of_what_is_compressed_who_reads_in_order_asks_seldom(folder, serve, opened, kind):
+def test_members_of_a_compressed_tar_are_read_in_order_with_few_requests(folder, serve, opened):
     server = serve(folder)
-    origin = opened(f"{PROTOCOLS[kind]}::{server.url}/all%20of%20it.{kind}")
+    origin = opened(f"tar::{server.url}/all%20of%20it.tar.gz")
     nbytes = sum(map(len, MEMBERS.values()))
     num, sent = server.num("GET"), server.num_nbytes
     for path in sorted(MEMBERS):
-        assert whole(origin, path) == MEMBERS[path]
+        assert origin.reads_in_order(path) and whole(origin, path) == MEMBERS[path]
     assert server.num("GET") - num < 20 and server.num_nbytes - sent < 2 * nbytes
 
 
-def test_of_what_is_compressed_who_jumps_gets_little(folder, serve, opened):
-    server = serve(folder)
-    origin = opened(f"zip::{server.url}/all%20of%20it.small.zip")
-    sent = server.num_nbytes
-    for path in random.Random(1).sample(sorted(MEMBERS), 50):
-        whole(origin, path)
-    assert server.num_nbytes - sent < 50 * (NBYTES + 2 * LEAST_NBYTES)
+@pytest.mark.parametrize("fault", ["cut", "drop", 503])
+@pytest.mark.parametrize("kind", ["tar.gz", "tar.bz2", "tar.xz", "large.zip"])
+def test_what_fails_while_something_is_unpacked_changes_nothing(
+    tmp_path, serve, opened, kind, fault
+):
+    if kind == "large.zip":
+        members = {name: data * 40 for name, data in list(MEMBERS.items())[:8]}
+        with zipfile.ZipFile(tmp_path / f"a.{kind}", "w", zipfile.ZIP_DEFLATED) as packed:
+            for name, data in members.items():
+                packed.writestr(name, data)
+    else:
+        members = MEMBERS
+        pack(tmp_path / f"a.{kind}")
+    server = serve(tmp_path)
+    failed = []
+
+    def fail(method, path, number):
+        if number % 3 == 0:
+            failed.append(number)
+            return fault
+        return None
+
+    server.fault = fail  # while it is opened, too
+    origin = opened(f"{kind[:3] if kind[:3] == 'tar' else 'zip'}::{server.url}/a.{kind}")
+    for path in random.Random(4).sample(sorted(members), 8):
+        assert whole(origin, path) == members[path]
+    assert failed
 
 
 @pytest.mark.parametrize("fault", ["cut", "drop", 503])
@@ -195,7 +219,11 @@ def test_user_and_password_are_shown_nowhere(folder, serve, opened):
     server = serve(folder)
     at = server.url.replace("//", "//me:secret@")
     origin = opened(f"zip::{at}/all%20of%20it.zip?sign=secret")
-    assert "secret" not in origin.url + origin.url_of("a") and whole(origin, min(MEMBERS))
+    assert "secret" not in origin.url + origin.url_of("a") + origin.identity
+    assert whole(origin, min(MEMBERS)) == MEMBERS[min(MEMBERS)]
+    with pytest.raises(Refused) as caught:
+        _open(f"zip::{at}/none.zip?sign=secret", None)
+    assert "secret" not in str(caught.value) and "/none.zip cannot be opened" in str(caught.value)
 
 
 @pytest.fixture
@@ -238,24 +266,104 @@ def test_a_large_member_is_read_by_parts(tmp_path, serve, opened, blocks, kind):
     assert blocks.read(file, 0, len(data)) == data
 
 
-def test_every_kind_of_member_of_a_tar_is_what_tar_says(tmp_path, opened):
+def test_every_kind_of_member_of_a_tar_is_what_tar_makes_of_it(tmp_path, opened):
     with tarfile.open(tmp_path / "a.tar", "w") as packed:
-        for name, kind, data in (
-            ("file", tarfile.REGTYPE, b"first"),
-            ("file", tarfile.REGTYPE, b"the last one counts"),
-            ("hard", tarfile.LNKTYPE, b""),
-            ("soft", tarfile.SYMTYPE, b""),
-            ("twice", tarfile.REGTYPE, b"a file before"),
-            ("twice", tarfile.LNKTYPE, b""),
-            ("empty", tarfile.REGTYPE, b""),
+        for name, kind, data, target in (
+            ("./file", tarfile.REGTYPE, b"first", ""),
+            ("file", tarfile.REGTYPE, b"the last one counts", ""),
+            ("hard", tarfile.LNKTYPE, b"", "file"),
+            ("folder//sub/./soft", tarfile.SYMTYPE, b"", "../../file"),
+            ("twice", tarfile.REGTYPE, b"a file before", ""),
+            ("twice", tarfile.LNKTYPE, b"", "./file"),
+            ("/absolute", tarfile.REGTYPE, b"the last one counts", ""),
+            ("links", tarfile.SYMTYPE, b"", "folder"),
+            ("more", tarfile.SYMTYPE, b"", "links/sub"),
+            ("empty", tarfile.REGTYPE, b"", ""),
+            ("none", tarfile.SYMTYPE, b"", "nowhere"),
+            ("round", tarfile.SYMTYPE, b"", "round"),
+            ("out", tarfile.SYMTYPE, b"", "../file"),
+            ("away", tarfile.SYMTYPE, b"", "/etc/shadow"),
+            ("../above", tarfile.REGTYPE, b"x", ""),
+            ("pipe", tarfile.FIFOTYPE, b"", ""),
         ):
             told = tarfile.TarInfo(name)
-            told.type, told.size, told.linkname = kind, len(data), "file"
+            told.type, told.size, told.linkname = kind, len(data), target
             packed.addfile(told, io.BytesIO(data))
     origin = opened(f"tar::file://{tmp_path}/a.tar")
-    for name in ("file", "hard", "soft", "twice"):
+    assert set(origin.list("")) == {
+        "file", "hard", "twice", "absolute", "folder", "links", "more", "empty",
+    }  # fmt: skip
+    assert origin.list("links") == {"sub": Entry(True)} and set(origin.list("more")) == {"soft"}
+    for name in (
+        "file",
+        "hard",
+        "folder/sub/soft",
+        "links/sub/soft",
+        "more/soft",
+        "twice",
+        "absolute",
+    ):
         assert whole(origin, name) == b"the last one counts"
     assert whole(origin, "empty") == b""
+    for name in ("none", "round", "out", "away", "pipe", "links/none", "file/x"):
+        with pytest.raises(Missing):
+            origin.look(name)
+
+
+@pytest.mark.skipif(shutil.which("tar") is None, reason="needs tar")
+def test_files_with_holes_are_read_whole(tmp_path, opened):
+    with (tmp_path / "holes").open("wb") as file:
+        for at in (0, 1 << 20, 3 << 20):
+            file.seek(at)
+            file.write(random.Random(at).randbytes(5000))
+        file.truncate(4 << 20)
+    words = ["tar", "--sparse", "-cf", str(tmp_path / "a.tar"), "-C", str(tmp_path), "holes"]
+    subprocess.run(words, check=True)
+    assert (tmp_path / "a.tar").stat().st_size < 1 << 20
+    origin = opened(f"tar::file://{tmp_path}/a.tar")
+    assert whole(origin, "holes") == (tmp_path / "holes").read_bytes()
+
+
+def test_a_tar_that_is_damaged_in_its_middle_is_no_shorter_one(tmp_path, opened):
+    pack(tmp_path / "a.tar")
+    data = bytearray((tmp_path / "a.tar").read_bytes())
+    with tarfile.open(tmp_path / "a.tar") as packed:
+        at = packed.getmembers()[50].offset
+    data[at + 5] ^= 1
+    (tmp_path / "a.tar").write_bytes(data)
+    with pytest.raises(Damaged, match=f"byte {at:,}"):
+        opened(f"tar::file://{tmp_path}/a.tar")
+    (tmp_path / "a.tar").write_bytes(data[: at - 5000])  # cut short
+    with pytest.raises(Damaged):
+        opened(f"tar::file://{tmp_path}/a.tar")
+
+
+@pytest.mark.parametrize("name", ["a.tgz", "a.bare"])
+def test_how_a_tar_is_compressed_is_seen_by_its_bytes(tmp_path, opened, name):
+    pack(tmp_path / name, dict(list(MEMBERS.items())[:3]))
+    origin = opened(f"tar::file://{tmp_path}/{name}")
+    assert whole(origin, min(MEMBERS)) == MEMBERS[min(MEMBERS)]
+
+
+def test_names_of_archives_on_the_web_are_sent_as_they_are_written(
+    tmp_path, serve, opened, monkeypatch
+):
+    pack(tmp_path / "a.zip")
+    server, proxy = serve(tmp_path), WebProxy()
+    monkeypatch.setenv("http_proxy", f"http://{proxy.at}")
+    url = f"{server.url}/folder%2F..%2Fa.zip?alt=media"
+    try:
+        with pytest.raises(OriginError):
+            opened(f"zip::{url}")
+        assert {target for _, target in proxy.asked} == {url}
+    finally:
+        proxy.stop()
+
+
+def test_an_archive_behind_a_cache_of_fsspec_s_is_read(tmp_path, opened):
+    pack(tmp_path / "a.zip")
+    origin = opened(f"zip::simplecache::file://{tmp_path}/a.zip")
+    assert whole(origin, min(MEMBERS)) == MEMBERS[min(MEMBERS)]
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -267,6 +375,11 @@ def test_members_of_a_zip_that_others_have_packed_are_read(tmp_path, opened):
             told.extra = b"\x99\x99\x04\x00abcd"  # a field that nobody knows
             packed.writestr(told, data)
             told.extra = b""  # of the list
+    with zipfile.ZipFile(tmp_path / "a.zip", "a") as packed:
+        told = zipfile.ZipInfo("folder/link")
+        told.create_system, told.external_attr = 3, 0o120777 << 16
+        packed.writestr(told, "../b")
+        packed.writestr("/data//./c", b"its name is another")
     (tmp_path / "b.zip").write_bytes(b"#!/bin/sh\n" + (tmp_path / "a.zip").read_bytes())
     for name in ("a.zip", "b.zip"):
         origin = opened(f"zip::file://{tmp_path}/{name}")
@@ -274,6 +387,19 @@ def test_members_of_a_zip_that_others_have_packed_are_read(tmp_path, opened):
         assert whole(origin, "b") == b"second" * 1000
         known = origin.look("b")
         assert origin.read("b", 6, 12, known).body == b"second"
+        assert whole(origin, "folder/link") == whole(origin, "b")
+        assert whole(origin, "data/c") == b"its name is another"
+
+
+def test_what_is_encrypted_is_an_error_at_once(tmp_path, opened):
+    pack(tmp_path / "a.zip", {"secret": b"x" * 1000})
+    data = bytearray((tmp_path / "a.zip").read_bytes())
+    data[6] |= 1  # in its header, and in the list
+    data[data.index(b"PK\1\2") + 8] |= 1
+    (tmp_path / "a.zip").write_bytes(data)
+    origin = opened(f"zip::file://{tmp_path}/a.zip")
+    with pytest.raises(Damaged, match="encrypted"):
+        whole(origin, "secret")
 
 
 @pytest.mark.parametrize("kind", ["zip", "small.zip"])
@@ -288,6 +414,6 @@ def test_a_flipped_bit_in_a_member_is_found(tmp_path, opened, kind):
     for path in MEMBERS:
         try:
             assert whole(origin, path) == MEMBERS[path]
-        except Again:
+        except Damaged:
             wrong.append(path)
     assert len(wrong) == 1

@@ -291,6 +291,13 @@ def test_an_odd_answer_is_an_error_in_time_and_no_bytes(blocks, opened, answer):
         thread.join()
 
 
+def test_two_urls_that_are_shown_as_one_are_told_apart(server, opened):
+    one, other, same = (opened(f"{server.url}/sub?id={number}") for number in (1, 2, 1))
+    assert one.url == other.url and one.identity == same.identity != other.identity
+    known = Entry(False, 5000)  # of a server that tells neither tag nor time
+    assert file_of(one, "a", known).digest != file_of(other, "a", known).digest
+
+
 def test_user_and_password_are_sent_and_shown_nowhere(server, opened):
     heard = []
     server.fault = lambda method, path, number: heard.append(path)
@@ -358,13 +365,37 @@ def test_what_needs_no_proxy_goes_straight(proxy, server, opened, monkeypatch):
     assert there.asked == []
 
 
-def test_a_proxy_that_refuses_says_so(proxy, serve, opened, tls, monkeypatch):
+def test_a_proxy_that_refuses_says_so(proxy, serve, opened, tls):
     there = proxy("Basic of somebody else")
-    with pytest.raises(Denied, match="HTTP 407"):
-        opened(serve().url).look("a.jpg")
-    with pytest.raises(Again, match="407"):
-        opened(serve(tls=tls).url).look("a.jpg")
+    for how in ({}, {"tls": tls}):
+        with pytest.raises(Denied, match="407"):
+            opened(serve(**how).url).look("a.jpg")
     assert len(there.asked) == 2
-    monkeypatch.setenv("http_proxy", "socks5://127.0.0.1:1")
-    with pytest.raises(Denied, match="socks5"):
-        opened(serve().url).look("a.jpg")
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [("socks5://127.0.0.1:1", "socks5"), ("http://me:pa/ss@127.0.0.1:1", "http_proxy is no URL")],
+)
+def test_a_proxy_that_cannot_be_used_is_an_error_that_shows_no_password(
+    server, opened, monkeypatch, told, why
+):
+    monkeypatch.setenv("http_proxy", told)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with pytest.raises(Denied, match=why) as caught:
+        opened(server.url).look("a.jpg")
+    assert "pa" not in str(caught.value).replace("password", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("no_proxy", "10.0.0.0/8, 127.0.0.0/8"), ("http_proxy", ""), ("no_proxy", "*")],
+    ids=["range", "none", "all"],
+)
+def test_what_the_environment_takes_from_the_proxy_goes_straight(
+    proxy, server, opened, monkeypatch, name, value
+):
+    there = proxy()
+    monkeypatch.setenv("ALL_PROXY", "socks5h://127.0.0.1:1")  # which is for others
+    monkeypatch.setenv(name, value)
+    assert opened(server.url).list("sub") and there.asked == []

@@ -8,14 +8,18 @@ from stoker.storage.origins.origin import (
     Again,
     Answer,
     Changed,
+    Damaged,
     Denied,
     Entry,
     Get,
     Missing,
+    OpenOrigin,
     Origin,
     OriginError,
     Piece,
     Source,
+    difference,
+    shown,
 )
 
 __all__ = [
@@ -23,20 +27,21 @@ __all__ = [
     "Again",
     "Answer",
     "Changed",
+    "Damaged",
     "Denied",
     "Entry",
     "Get",
     "Missing",
+    "OpenOrigin",
     "Origin",
     "OriginError",
     "Piece",
     "Source",
+    "difference",
     "open_origin",
+    "shown",
     "tls_context",
 ]
-
-
-ARCHIVES = ("zip", "tar", "libarchive")
 
 
 def tls_context() -> "ssl.SSLContext":
@@ -62,10 +67,6 @@ def open_origin(url: str, way: dict[str, Any] | None = None) -> Origin:
         from stoker.storage.origins.s3 import S3
 
         return S3(url)
-    if "::" in url and scheme in ARCHIVES:
-        from stoker.storage.origins.archive import Archive
-
-        return Archive(url)
     from stoker.storage.origins.generic import Generic
 
     return Generic(url)

@@ -5,6 +5,7 @@ import errno
 import queue
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from stoker.storage.origins.origin import (
@@ -17,22 +18,26 @@ from stoker.storage.origins.origin import (
     Entry,
     Get,
     Missing,
+    Origin,
     OriginError,
     Piece,
+    difference,
+    identity_of,
     joined,
+    shown,
 )
 
 NUM_ALONE = 8  # connections, where each is for one thread; sshd turns away more than ten that log in at once
 _TAGS = ("ETag", "etag", "generation", "content_hash", "md5Hash", "oid", "blob_id", "version_id")
 
 
-class Generic:
+class Generic(Origin):
     has_sizes = True
-    has_list = False
 
     def __init__(self, url: str) -> None:
-        self.url = url
-        self.fs, folder = self._opened()
+        self.url, self.identity = shown(url), identity_of(url)
+        self.fs, folder = self._opened(url)
+        self._open = partial(self._opened, url)
         self.folder = folder.rstrip("/")
         # paramiko's sftp hands one thread another one's answer, which then waits for ever; of what nobody has
         # looked into the same may be true.
@@ -42,11 +47,11 @@ class Generic:
             for fs in [None] * (NUM_ALONE - 1) + [self.fs]:
                 self._spare.put(fs)
 
-    def _opened(self) -> tuple[Any, str]:
+    def _opened(self, url: str) -> tuple[Any, str]:
         import fsspec
 
-        with translated():
-            fs, folder = fsspec.core.url_to_fs(self.url, skip_instance_cache=True)
+        with _translated():
+            fs, folder = fsspec.core.url_to_fs(url, skip_instance_cache=True)
             if (sftp := getattr(fs, "ftp", None)) is not None and hasattr(sftp, "get_channel"):
                 sftp.get_channel().settimeout(SILENT_S)  # else it waits for ever
         return fs, folder
@@ -55,15 +60,15 @@ class Generic:
     def _lent(self) -> Iterator[Any]:
         """Lend a file system, to one thread at a time unless it is for all."""
         if self._spare is None:
-            with translated():
+            with _translated():
                 yield self.fs
             return
         fs = self._spare.get()
         is_well = False
         try:
             if fs is None:
-                fs, _ = self._opened()
-            with translated():
+                fs, _ = self._open()
+            with _translated():
                 yield fs
             is_well = True
         except (Missing, Denied):
@@ -170,14 +175,8 @@ def _mtime_ns(told: dict[str, Any]) -> int:
     return 0
 
 
-def difference(known: Entry, now: Entry) -> str:
-    if known.nbytes != now.nbytes:
-        return f"{now.nbytes} bytes, where there were {known.nbytes}"
-    return "its tag is another" if known.tag != now.tag else "it was modified meanwhile"
-
-
 @contextlib.contextmanager
-def translated() -> Iterator[None]:
+def _translated() -> Iterator[None]:
     """Turn what fsspec's file systems raise into OriginErrors."""
     try:
         yield

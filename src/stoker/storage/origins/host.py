@@ -15,6 +15,7 @@ from stoker.storage.origins.origin import (
     Denied,
     Entry,
     Get,
+    Origin,
     Piece,
     joined,
 )
@@ -22,13 +23,12 @@ from stoker.storage.origins.origin import (
 SCHEME = "host://"
 
 
-class Host:
+class Host(Origin):
     has_sizes = True
-    has_list = False
 
     def __init__(self, url: str, way: dict[str, Any]) -> None:
         """way: to the trainer, as a host is told it (remote/engines/engine.py, Way)."""
-        self.url = url
+        self.url = self.identity = url
         self._root = url.removeprefix(SCHEME)
         self._way = way
         self._trainer = Machine(self._dial)

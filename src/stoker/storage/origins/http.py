@@ -7,18 +7,28 @@ import re
 from html import unescape
 from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
-from stoker.storage.origins.origin import UNKNOWN, Answer, Entry, Get, Missing, Piece, joined
+from stoker.storage.origins.origin import (
+    UNKNOWN,
+    Answer,
+    Entry,
+    Get,
+    Missing,
+    Origin,
+    Piece,
+    identity_of,
+    joined,
+)
 from stoker.storage.origins.web import Web, basic, check, entry_of, get_of, read_range, take_range
 
 _LINK = re.compile(rb"""<a\s[^>]*?href\s*=\s*["']([^"']+)["']""", re.IGNORECASE)
 
 
-class Http:
+class Http(Origin):
     has_sizes = False
-    has_list = False
 
     def __init__(self, url: str) -> None:
         """url: may hold a user and a password, which no message shows."""
+        self.identity = identity_of(url)
         url, mark, query = url.partition("?")
         self._query = mark + query
         self.url, self._headers = _without_secret(url)

@@ -5,6 +5,7 @@ Pure.
 
 import socket
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
 UNKNOWN = -1  # bytes of a file, where a listing does not tell
@@ -65,6 +66,10 @@ class Again(OriginError):
     """It failed now, and may not fail the next time: 5xx, too slow, cut short, unreachable."""
 
 
+class Damaged(OriginError):
+    """What lies there is not what it should be, and no other try helps."""
+
+
 class Piece(NamedTuple):
     """Bytes of a file, and its entry, with its size."""
 
@@ -100,10 +105,17 @@ class Origin(Source, Protocol):
     """
 
     url: str
+    """For messages: with no password, and nothing that opens it."""
+    identity: str
+    """Of two that differ in what `url` does not show each has its own, on all machines."""
     has_sizes: bool
     """Whether listings tell sizes. If not, `look` is asked of each file that is opened."""
-    has_list: bool
+    has_list: bool = False
     """Whether all names are known once it is opened: they are not kept for the next run."""
+
+    def reads_in_order(self, path: str) -> bool:
+        """Whether a file is read well from its beginning only: then nothing of it is fetched ahead."""
+        return False
 
     def list(self, folder: str) -> dict[str, Entry]:
         """Return all names in a folder."""
@@ -123,6 +135,32 @@ class Origin(Source, Protocol):
 
     def close(self) -> None:
         """Close what is open, once no thread asks for anything."""
+
+
+def shown(url: str) -> str:
+    """Return a URL without user, password and query, for messages."""
+    parts = []
+    for part in url.split("::"):
+        scheme, mark, rest = part.partition("://")
+        host, slash, path = rest.partition("/")
+        if scheme.lower() in ("http", "https"):
+            path = path.partition("?")[0]
+        parts.append(f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}" if mark else part)
+    return "::".join(parts)
+
+
+def identity_of(url: str) -> str:
+    """Return what tells apart two URLs that are shown as one."""
+    text = shown(url)
+    digest = blake2b(url.encode(errors="surrogateescape"), digest_size=8).hexdigest()
+    return text if text == url else f"{text}#{digest}"
+
+
+def difference(known: Entry, now: Entry) -> str:
+    """Return in words what has changed."""
+    if known.nbytes != now.nbytes:
+        return f"{now.nbytes} bytes, where there were {known.nbytes}"
+    return "its tag is another" if known.tag != now.tag else "it was modified meanwhile"
 
 
 def joined(url: str, path: str) -> str:

@@ -13,6 +13,7 @@ from base64 import b64encode
 from calendar import month_abbr, timegm
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from ipaddress import ip_address, ip_network
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -89,6 +90,8 @@ class Web:
             if was_kept and isinstance(error, (ConnectionError, http.client.BadStatusLine)):
                 # The server has closed what it had kept: as usual as it gets, no failure yet.
                 return self._ask(method, url, headers)
+            if str(error).startswith("Tunnel connection failed: 4"):
+                raise Denied(f"the proxy refuses: {error}") from error
             raise Again(_in_words(error)) from error
         if connection.sock is not None:
             kept[scheme, host] = connection
@@ -116,14 +119,27 @@ class Web:
 
 def _proxy_of(scheme: str, host: str) -> SplitResult | None:
     """Return the proxy that http_proxy, https_proxy and no_proxy name for a server. Raises Denied."""
-    known = getproxies()
-    told = known.get(scheme) or known.get("all")
-    if not told or proxy_bypass(host):
+    told = getproxies().get(scheme)
+    if not told or proxy_bypass(host) or _is_in_range(host, os.environ.get("no_proxy", "")):
         return None
     proxy = urlsplit(told if "://" in told else f"http://{told}")
     if proxy.scheme != "http":
         raise Denied(f"a proxy by {proxy.scheme}:// cannot be used; one by http:// can")
-    return proxy
+    try:
+        return proxy._replace(netloc=proxy.netloc if proxy.port else f"{proxy.netloc}:80")
+    except ValueError:  # it may show a password
+        raise Denied(f"{scheme}_proxy is no URL; quote what is special in its password") from None
+
+
+def _is_in_range(host: str, ranges: str) -> bool:
+    """Whether a server's address is in one of the ranges of no_proxy, which urllib does not know."""
+    with contextlib.suppress(ValueError):
+        address = ip_address(urlsplit(f"//{host}").hostname or "")
+        for each in ranges.split(","):
+            with contextlib.suppress(ValueError):
+                if address in ip_network(each.strip()):
+                    return True
+    return False
 
 
 def _authorization(proxy: SplitResult) -> dict[str, str]:

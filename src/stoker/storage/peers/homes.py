@@ -108,13 +108,13 @@ class Homes:
 
     def source_of(self, file: File, first: int) -> Source | None:
         """Return who has to be asked first for a block; None if that is the origin."""
-        sources = self._of_url.get(file.origin.url)
+        sources = self._of_url.get(file.origin.identity)
         if not sources or file.hint is not None:  # a hint is compared with the origin's own
             return None
         known = file.known
         if known.nbytes != UNKNOWN and not known.tag and not known.mtime_ns:
             return None  # nothing tells that theirs are the bytes that were listed here
-        number = _hash(f"{file.origin.url}\0{file.path}\0{first // MERGED_BLOCKS}")
+        number = _hash(f"{file.origin.identity}\0{file.path}\0{first // MERGED_BLOCKS}")
         best, best_weight, now = None, _weight(number, self._own[1]), now_s()
         for source in sources:
             weight = _weight(number, source.peer.salt)

@@ -65,7 +65,7 @@ _THIS_RUN = secrets.token_hex(8)
 
 def file_of(origin: Origin, path: str, known: Entry) -> File:
     tag = known.tag or ("" if known.mtime_ns else _THIS_RUN)
-    text = "\0".join((origin.url, path, tag, str(known.nbytes), str(known.mtime_ns)))
+    text = "\0".join((origin.identity, path, tag, str(known.nbytes), str(known.mtime_ns)))
     digest = blake2b(text.encode(errors="surrogateescape"), digest_size=16).digest()
     return File(origin, path, known, digest)
 
@@ -347,6 +347,8 @@ class Blocks:
     def fetch_ahead(self, file: File, first: int, last: int, own_only: bool = False) -> None:
         """Have blocks of a file fetched before they are asked for. Never waits. own_only: those whose home
         is here; of the others some will be read elsewhere."""
+        if file.origin.reads_in_order(file.path):
+            return
         num_before = len(self._ahead)
         with self._work:
             number = first

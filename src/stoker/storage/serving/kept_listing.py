@@ -5,14 +5,13 @@
 A part is read when its folder is asked for. What is found here is as old as the run that kept it: whoever
 uses it looks at the origin again (tree.py).
 Promise: a damaged file is none; one is replaced at once, so that no run reads half of it.
-Any thread may call it.
+One thread at a time may save.
 """
 
 import contextlib
 import json
 import os
 import struct
-import threading
 import zlib
 from collections.abc import Collection, Mapping
 from hashlib import blake2b
@@ -24,7 +23,7 @@ from stoker.storage.serving.folder import Folder
 
 _HEAD = struct.Struct("<8sQI")  # name of the format, bytes of the contents' JSON, its crc
 _MAGIC = b"stoklis2"
-TORN_AFTER_NS = 3600 * 10**9
+TORN_AFTER_NS = 3600 * 10**9  # to write a million names takes seconds
 _LISTED, _LEARNT = "listed", "learnt"
 Contents = dict[str, dict[str, tuple[int, int, int]]]  # kind, folder: offset, bytes, crc
 
@@ -36,7 +35,6 @@ class KeptListing:
         self._path = folder / f"{blake2b(url.encode(), digest_size=16).hexdigest()}.listing"
         self._contents: Contents = {}
         self._data = b""
-        self._save_lock = threading.Lock()
         with contextlib.suppress(OSError, ValueError, struct.error):
             data = self._path.read_bytes()
             magic, nbytes, crc = _HEAD.unpack_from(data)
@@ -87,16 +85,15 @@ class KeptListing:
                 at += len(data)
         told = json.dumps(contents).encode()
         part = self._path.with_suffix(f".{os.getpid()}.part")
-        with self._save_lock:
-            self._remove_torn()
-            try:
-                with part.open("wb") as opened:
-                    opened.write(_HEAD.pack(_MAGIC, len(told), zlib.crc32(told)) + told)
-                    opened.writelines(parts)
-                part.replace(self._path)
-            except OSError:
-                part.unlink(missing_ok=True)
-                raise
+        self._remove_torn()
+        try:
+            with part.open("wb") as opened:
+                opened.write(_HEAD.pack(_MAGIC, len(told), zlib.crc32(told)) + told)
+                opened.writelines(parts)
+            part.replace(self._path)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
 
     def _remove_torn(self) -> None:
         """Remove what runs have left that were killed while they wrote; long ago: others may write now."""

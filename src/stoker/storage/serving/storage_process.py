@@ -8,10 +8,11 @@ from typing import Any
 
 from stoker import speak
 from stoker.kept_files import NAME
+from stoker.storage.archives import open_url
 from stoker.storage.asking.control import Listener, Message
 from stoker.storage.learning.learnt import Learnt, Wanted
 from stoker.storage.learning.reads import Made, Reads
-from stoker.storage.origins import UNKNOWN, Denied, Missing, Origin, OriginError, open_origin
+from stoker.storage.origins import UNKNOWN, Denied, Missing, Origin, OriginError, shown
 from stoker.storage.peers.answering import Later, Told
 from stoker.storage.peers.homes import Homes
 from stoker.storage.peers.joining import Joining, asked_of
@@ -25,6 +26,8 @@ from stoker.storage.serving.mounted import Mounted
 from stoker.storage.serving.tree import Tree
 
 MAX_SAID = 10  # files that could not be read
+SLOW_S = 5.0  # then it is said what takes so long
+_WHY_SLOW = "the list of a tar is all over it, that of a compressed one behind all of it"
 ANSWERS_WITHIN_S = 20.0  # of an origin, before the script starts
 
 
@@ -59,21 +62,27 @@ class Serving:
             homes=homes,
         )
         self._by_origin: dict[int, Mounted] = {}
-        self._by_url: dict[str, Mounted] = {}
+        self._by_identity: dict[str, Mounted] = {}
         self._mounts: list[tuple[Mounted, int]] = []
         self._learnt, self._reads = Learnt(), Reads()
         for path, url, fd in mounts:
+            slow = threading.Timer(
+                SLOW_S, speak.say, (f"mount: {shown(url)} is being opened; {_WHY_SLOW}",)
+            )
+            slow.daemon = True
+            slow.start()
             origin = _open(url, way)
+            slow.cancel()
             keeps = disk is not None and disk[2] and not origin.has_list
             kept = KeptListing(disk[0] / NAME, url) if keeps and disk is not None else None
             tree = Tree(origin, self.stats, limit_s, kept, speak.say)
             mounted = Mounted(path, origin, tree, self._blocks, self._reads)
             _check(mounted, min(limit_s, ANSWERS_WITHIN_S))
-            self._by_origin[id(origin)] = self._by_url[origin.url] = mounted
+            self._by_origin[id(origin)] = self._by_identity[origin.identity] = mounted
             self._mounts.append((mounted, fd))
         self._ahead = Ahead([mounted for mounted, _ in self._mounts], self._blocks)
         self._joining = Joining(
-            name, list(self._by_url), homes, self._answer_peer, self.stats.as_json
+            name, list(self._by_identity), homes, self._answer_peer, self.stats.as_json
         )
         if way is not None:
             self._joining.join(way)
@@ -152,7 +161,7 @@ class Serving:
         """Return what another machine asks for; Later or None if it has to wait, and may not. Raises
         OriginError."""
         url, path, start, end, known = asked_of(asked)
-        mounted = self._by_url.get(url)
+        mounted = self._by_identity.get(url)
         if mounted is None:
             raise Denied("it is not mounted here")
         piece = mounted.piece_for_peer(path, start, end, known, may_wait)
@@ -180,15 +189,17 @@ class Serving:
 
 def _open(url: str, way: dict[str, Any] | None) -> Origin:
     try:
-        return open_origin(url, way)
+        return open_url(url, way)
     except ImportError as error:
-        raise Refused(f"mount: {url} needs a library that is not installed: {error}") from error
+        raise Refused(
+            f"mount: {shown(url)} needs a library that is not installed: {error}"
+        ) from error
     except OriginError as error:
         if isinstance(error.__cause__, ImportError):
             raise Refused(
-                f"mount: {url} needs a library that is not installed: {error.__cause__}"
+                f"mount: {shown(url)} needs a library that is not installed: {error.__cause__}"
             ) from error
-        raise Refused(f"mount: {url} cannot be opened: {error}") from error
+        raise Refused(f"mount: {shown(url)} cannot be opened: {error}") from error
 
 
 def _check(mounted: Mounted, limit_s: float) -> None:

@@ -62,6 +62,7 @@ class Tree:
         self._asked_s = now_s()  # when a folder was read
         self._doubted: set[str] = set()  # folders that the next run has to list itself
         self._is_unsaved = False  # a folder that differs from the kept listing
+        self._save_lock = threading.Lock()  # so that what is older is not written later
         self._is_closed = threading.Event()
         works = [self._list_ahead] * NUM_LISTERS
         works += [self._compare_used] * NUM_COMPARERS if kept is not None else []
@@ -191,8 +192,9 @@ class Tree:
             self._compare(folder)
             if self._is_unsaved and self._used.empty():
                 self._is_unsaved = False
-                with contextlib.suppress(OSError):  # it is tried again at the run's end
-                    self.save()  # which a run that is killed does not reach
+                # A run that is killed does not come to its end, where it is tried again.
+                with contextlib.suppress(Exception):
+                    self.save()
 
     def _say_old(self, folder: str, why: str) -> None:
         if not self._has_said_old:
@@ -241,12 +243,13 @@ class Tree:
         """Keep what was found out, for the next run. Raises OSError."""
         if self._kept is None:
             return
-        learnt: dict[str, dict[str, Entry]] = {}
-        for path, entry in tuple(self._learnt.items()):
-            folder, _, name = path.rpartition("/")
-            learnt.setdefault(folder, dict(self._kept.learnt(folder)))[name] = entry
-        folders = {path: Folder(path, entries) for path, entries in learnt.items()}
-        self._kept.save(dict(self._fresh), folders, frozenset(self._doubted))
+        with self._save_lock:
+            learnt: dict[str, dict[str, Entry]] = {}
+            for path, entry in tuple(self._learnt.items()):
+                folder, _, name = path.rpartition("/")
+                learnt.setdefault(folder, dict(self._kept.learnt(folder)))[name] = entry
+            folders = {path: Folder(path, entries) for path, entries in learnt.items()}
+            self._kept.save(dict(self._fresh), folders, frozenset(self._doubted))
 
     # -- ahead -----------------------------------------------------------------------------------
 
