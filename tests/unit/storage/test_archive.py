@@ -10,7 +10,16 @@ import zipfile
 import pytest
 
 from stoker.storage.archives import open_url
-from stoker.storage.origins import UNKNOWN, Again, Changed, Damaged, Entry, Missing, OriginError
+from stoker.storage.origins import (
+    UNKNOWN,
+    Again,
+    Changed,
+    Damaged,
+    Denied,
+    Entry,
+    Missing,
+    OriginError,
+)
 from stoker.storage.reading.blocks import BLOCK_NBYTES, Blocks, file_of
 from stoker.storage.reading.memory import Memory
 from stoker.storage.reading.stats import StorageStats
@@ -317,11 +326,54 @@ def test_files_with_holes_are_read_whole(tmp_path, opened):
             file.seek(at)
             file.write(random.Random(at).randbytes(5000))
         file.truncate(4 << 20)
-    words = ["tar", "--sparse", "-cf", str(tmp_path / "a.tar"), "-C", str(tmp_path), "holes"]
-    subprocess.run(words, check=True)
-    assert (tmp_path / "a.tar").stat().st_size < 1 << 20
+    data = (tmp_path / "holes").read_bytes()
+    for name, how in (("a.tar", "-cf"), ("a.tar.gz", "-czf")):
+        words = ["tar", "--sparse", how, str(tmp_path / name), "-C", str(tmp_path), "holes"]
+        subprocess.run(words, check=True)
+        assert (tmp_path / name).stat().st_size < 1 << 20
+        origin = opened(f"tar::file://{tmp_path}/{name}")
+        assert whole(origin, "holes") == data
+        known = origin.look("holes")
+        for start, end in ((4000, 6000), ((1 << 20) - 10, (1 << 20) + 10), (2 << 20, 2_200_000)):
+            assert origin.read("holes", start, end, known).body == data[start:end]
+
+
+def test_a_member_behind_a_link_is_where_unpacking_puts_it(tmp_path, opened):
+    with tarfile.open(tmp_path / "a.tar", "w") as packed:
+        for name, kind, data, target in (
+            ("e/x", tarfile.REGTYPE, b"old", ""),
+            ("d", tarfile.SYMTYPE, b"", "e"),
+            ("d/x", tarfile.REGTYPE, b"new", ""),
+            ("d/y", tarfile.REGTYPE, b"more", ""),
+            ("gone", tarfile.SYMTYPE, b"", "../.."),
+            ("gone/x", tarfile.REGTYPE, b"", ""),
+        ):
+            told = tarfile.TarInfo(name)
+            told.type, told.size, told.linkname = kind, len(data), target
+            packed.addfile(told, io.BytesIO(data))
     origin = opened(f"tar::file://{tmp_path}/a.tar")
-    assert whole(origin, "holes") == (tmp_path / "holes").read_bytes()
+    assert set(origin.list("")) == {"d", "e"} and set(origin.list("d")) == {"x", "y"}
+    assert whole(origin, "e/x") == whole(origin, "d/x") == b"new"
+    assert whole(origin, "e/y") == b"more"
+
+
+def test_readers_of_a_compressed_tar_do_not_send_each_other_back(folder, serve, opened):
+    server = serve(folder)
+    origin = opened(f"tar::{server.url}/all%20of%20it.tar.gz")
+    paths, sent = sorted(MEMBERS), server.num_nbytes
+    for one, other in zip(paths[:100], paths[100:], strict=True):
+        assert whole(origin, one) == MEMBERS[one] and whole(origin, other) == MEMBERS[other]
+    assert server.num_nbytes - sent < 3 * sum(map(len, MEMBERS.values()))
+
+
+def test_a_server_without_ranges_is_refused(tmp_path, opened):
+    pack(tmp_path / "a.zip")
+    server = OriginServer(tmp_path, ranges=False)
+    try:
+        with pytest.raises(Denied, match="knows no ranges"):
+            opened(f"zip::{server.url}/a.zip")
+    finally:
+        server.stop()
 
 
 def test_a_tar_that_is_damaged_in_its_middle_is_no_shorter_one(tmp_path, opened):

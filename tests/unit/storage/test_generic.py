@@ -19,6 +19,7 @@ def test_a_link_is_what_it_leads_to(tmp_path):
     os.utime(elsewhere / "file", (5, 5))
     for name in ("file", "folder", "nothing"):
         (root / name).symlink_to(elsewhere / name)
+    (root / "round").symlink_to("round")
     origin = open_origin(f"file://{root}")
     listed = origin.list("")
     assert set(listed) == {"file", "folder"} and listed["folder"].is_folder

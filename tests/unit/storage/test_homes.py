@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from stoker.storage.origins import UNKNOWN, Again, Answer, Denied, Entry
+from stoker.storage.origins import UNKNOWN, Again, Answer, Denied, Entry, Piece
 from stoker.storage.peers.homes import Homes, Member, PeerSource
 from stoker.storage.reading.blocks import MERGED_BLOCKS, file_of
 from tests.unit.storage.fake_origin import FakeOrigin
@@ -115,7 +115,7 @@ def test_an_error_is_what_it_is(source):
 
 def test_an_answer_tells_the_size_that_was_not_known(source):
     answer = Answer(200, {b"entry": b'[false, 5, 7, "t"]'}, b"12345")
-    assert source.got(answer, "a", 0, 100, Entry(False, UNKNOWN)) == (
+    assert source.got(answer, "a", 0, 100, Entry(False, UNKNOWN)) == Piece(
         Entry(False, 5, 7, "t"),
         b"12345",
     )

@@ -1,8 +1,8 @@
 """Origin of zip:: and tar:: URLs: members of one file, which lies in another origin.
 
-That file is read as any other is: an archive that is replaced during the run is an error. Small members of a
-zip, and all that are not compressed, are parts of it that are asked for alone, many at once; what else is
-compressed is read through a decompressor, by one thread at a time. Members have the archive's tag, so that
+That file is read as any other is: an archive that is replaced during the run is an error. Members that are
+not compressed, and small deflated ones of a zip, are parts of it that are asked for alone, many at once; what
+else is compressed is read through a decompressor, by one thread at a time. Members have the archive's tag, so that
 they, too, can be kept from run to run and be taken from other machines.
 """
 
@@ -42,8 +42,9 @@ from stoker.storage.origins import (
     Piece,
     difference,
 )
+from stoker.storage.reading.blocks import WHOLE_NBYTES
 
-MAX_STREAMS = 8  # decompressors that are kept where they are: who reads on does not begin again
+MAX_STREAMS = 8  # decompressors, each where a reader has come to: it does not begin again
 _DECOMPRESSORS: dict[bytes, Callable[[IO[bytes]], IO[bytes]]] = {
     b"\x1f\x8b": lambda raw: cast("IO[bytes]", gzip.GzipFile(fileobj=raw)),
     b"BZh": bz2.BZ2File,
@@ -65,7 +66,8 @@ class Archive(Origin):
         self.identity = f"{first}::{self._outer.identity}/{self._name}"
         self._is_closed = threading.Event()
         self._lock = threading.Lock()  # guards _streams, and what they read
-        self._streams: dict[str, IO[bytes]] = {}  # by member; of a compressed tar there is one
+        # By member and where it stands; of a compressed tar all are of one.
+        self._streams: dict[tuple[str, int], IO[bytes]] = {}
         self._heads: dict[str, int] = {}  # bytes of headers that were looked at
         try:
             with _translated():
@@ -91,13 +93,8 @@ class Archive(Origin):
             if begins.startswith(magic):
                 self._decompressor = decompressor
         data = raw if self._decompressor is None else self._decompressor(raw)
-        with tarfile.open(fileobj=data, mode="r:") as packed:
-            index = index_of_tar(packed)
-            # Where a header is damaged tarfile ends, as if there were no more.
-            data.seek(packed.offset)
-            if any(data.read(tarfile.BLOCKSIZE)):
-                raise Damaged(f"the archive is damaged at byte {packed.offset:,}")
-        return index
+        with tarfile.open(fileobj=data, mode="r:", tarinfo=_Strict) as packed:
+            return index_of_tar(packed)
 
     def url_of(self, path: str) -> str:
         inside = "/".join(part for part in (self._folder, path) if part)
@@ -122,7 +119,9 @@ class Archive(Origin):
 
     def reads_in_order(self, path: str) -> bool:
         member = self._index.member(self._at(path))
-        return member is not None and not self._is_alone(member)
+        if member is None:
+            return False
+        return not self._is_alone(member) or self._outer.reads_in_order(self._name)
 
     def read(
         self, path: str, start: int, end: int, known: Entry, hint: Entry | None = None
@@ -195,7 +194,7 @@ class Archive(Origin):
 
     def _is_alone(self, member: Member) -> bool:
         """Whether a member can be read without what is around it, and without its own beginning."""
-        if self._decompressor is not None or member.holes:
+        if self._decompressor is not None or member.pieces:
             return False
         packed = member.packed
         return packed is None or (
@@ -226,25 +225,50 @@ class Archive(Origin):
             else:
                 with _translated():
                     body = zlib.decompressobj(-zlib.MAX_WBITS).decompress(body, member.nbytes + 1)
-        if len(body) != member.nbytes or member.crc not in (None, zlib.crc32(body)):
+        is_right = member.crc is None or member.crc == zlib.crc32(body)
+        if len(body) != member.nbytes or not is_right:
             raise Damaged("its checksum in the archive is another")
         return body[start:end]
 
     # -- members that have to be read from their beginning ---------------------------------------
 
-    def _unpacked(self, at: str, member: Member, start: int, end: int) -> bytes:
+    def _unpacked(self, at: str, member: Member, start: int, end: int) -> bytes | bytearray:
+        if member.pieces and self._decompressor is None:
+            return self._filled(member, start, end)
         key, begin = (at, 0) if self._decompressor is None else ("", member.start)
         with self._lock, _translated():
-            stream = self._streams.pop(key, None)  # after an error it is not used again
-            if stream is None:
-                stream = self._stream(member)
-            stream.seek(begin + start)
-            body = stream.read(end - start)
-            self._streams[key] = stream
-            if len(self._streams) > MAX_STREAMS:
-                del self._streams[next(iter(self._streams))]
-        if len(body) != end - start:
-            raise Damaged(f"{len(body)} bytes of {end - start} were packed")
+            if member.pieces:
+                return self._filled(member, start, end)
+            return self._from_stream(key, member, begin + start, end - start)
+
+    def _from_stream(self, key: str, member: Member, start: int, nbytes: int) -> bytes:
+        """Read from the decompressor that has the shortest way to go on. Under the lock."""
+        before = [at for at, of in self._streams.items() if at[0] == key and at[1] <= start]
+        # After an error it is not used again.
+        stream = self._streams.pop(max(before)) if before else self._stream(member)
+        stream.seek(start)
+        body = stream.read(nbytes)
+        self._streams[key, start + len(body)] = stream
+        if len(self._streams) > MAX_STREAMS:
+            del self._streams[next(iter(self._streams))]
+        if len(body) != nbytes:
+            raise Damaged(f"{len(body)} bytes of {nbytes} were packed")
+        return body
+
+    def _filled(self, member: Member, start: int, end: int) -> bytearray:
+        """Return a piece of a file with holes."""
+        body = bytearray(end - start)
+        at = member.start
+        for offset, nbytes in member.pieces:
+            first, last = max(offset, start), min(offset + nbytes, end)
+            if first < last:
+                begin, stop = at + first - offset, at + last - offset
+                if self._decompressor is None:
+                    piece = self._outer.read(self._name, begin, stop, self._known).body
+                else:
+                    piece = self._from_stream("", member, begin, stop - begin)
+                body[first - start : last - start] = piece
+            at += nbytes
         return body
 
     def _stream(self, member: Member) -> IO[bytes]:
@@ -253,8 +277,7 @@ class Archive(Origin):
         )
         if self._decompressor is not None:
             return self._decompressor(raw)
-        if member.packed is None:
-            return _filled(raw, member)
+        assert member.packed is not None
         if member.packed.flag_bits & 1:
             raise Damaged("it is encrypted")
         raw.seek(member.start)
@@ -262,16 +285,17 @@ class Archive(Origin):
         return cast("IO[bytes]", zipfile.ZipExtFile(raw, "r", member.packed))
 
 
-WHOLE_NBYTES = 1 << 20  # of a file that is asked for as a whole (reading/blocks.py)
+class _Strict(tarfile.TarInfo):
+    """Raises Damaged for a header that is none: tarfile would end there, as if there were no more."""
 
-
-def _filled(raw: IO[bytes], member: Member) -> IO[bytes]:
-    """Return a file with its holes."""
-    data = bytearray(member.nbytes)
-    raw.seek(member.start)
-    for offset, nbytes in member.holes:
-        data[offset : offset + nbytes] = raw.read(nbytes)
-    return io.BytesIO(data)
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> "_Strict":
+        try:
+            return super().fromtarfile(archive)
+        except tarfile.HeaderError as error:
+            if type(error).__name__ not in ("InvalidHeaderError", "TruncatedHeaderError"):
+                raise  # its end
+            raise Damaged(f"the archive is damaged at byte {archive.offset:,}: {error}") from error
 
 
 def _head_nbytes(head: bytes | bytearray) -> int:
@@ -296,15 +320,10 @@ def _folder_and_name(url: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def _translated() -> Iterator[None]:
-    """Turn what Python's libraries raise into OriginErrors: what may pass is none of theirs."""
+    """Turn what Python's libraries raise into OriginErrors; transient ones are none of theirs."""
     try:
         yield
     except OriginError:
         raise
-    except RuntimeError as error:  # encrypted; or a method that zipfile does not know
-        raise Damaged(f"it cannot be unpacked: {error}") from error
-    except (
-        OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError,
-    ) as error:  # fmt: skip
-        text = str(error) or type(error).__name__
-        raise Damaged(f"it cannot be unpacked: {text}") from error
+    except Exception as error:
+        raise Damaged(f"it cannot be unpacked: {str(error) or type(error).__name__}") from error

@@ -26,8 +26,8 @@ _MAX_LINKS = 40  # of one path; as Linux has it
 
 class Member(NamedTuple):
     """start, stop: of what the archive has of a file; nbytes: of the file; crc: None if there is none;
-    has_head: it begins with a header; packed: how it is compressed, None if it is not; holes: if it has
-    any, offsets and bytes of what is between them, which is all that the archive has."""
+    has_head: it begins with a header; packed: how it is compressed, None if it is not; pieces: if it has holes,
+    any, offset and bytes of each piece between them, which the archive has one behind the other."""
 
     start: int
     stop: int
@@ -36,7 +36,7 @@ class Member(NamedTuple):
     has_head: bool = False
     packed: zipfile.ZipInfo | None = None
     mtime_ns: int = 0
-    holes: tuple[tuple[int, int], ...] = ()
+    pieces: tuple[tuple[int, int], ...] = ()
 
 
 class Index:
@@ -49,7 +49,7 @@ class Index:
 
     def add(self, raw: str, member: Member | None) -> None:
         """Add a file, or a folder."""
-        path = normal(raw)
+        path = self._place_of(raw)
         if path is not None:
             self._begin(path)
             if member is not None:
@@ -59,12 +59,21 @@ class Index:
 
     def add_link(self, raw: str, target: str, *, is_hard: bool = False) -> None:
         """Add a link. target: as the archive has it."""
-        path = normal(raw)
+        path = self._place_of(raw)
         if path:
             self._begin(path)
             to = target if is_hard else f"{path.rpartition('/')[0]}/{target}"
             if is_hard or not target.startswith("/"):  # which leads out
                 self._links[path] = to
+
+    def _place_of(self, raw: str) -> str | None:
+        """Return where unpacking puts a name, through the links that are there by then; None if outside."""
+        path = normal(raw)
+        if not path or not self._links:
+            return path
+        folder, _, name = path.rpartition("/")
+        real = self.real(folder)
+        return None if real is None else f"{real}/{name}".lstrip("/")
 
     def _begin(self, path: str) -> None:
         self._files.pop(path, None)
@@ -159,12 +168,12 @@ def index_of_tar(archive: Iterable[tarfile.TarInfo]) -> Index:
         elif each.islnk():
             index.add_link(each.name, each.linkname, is_hard=True)
         elif each.isreg():
-            holes = tuple(cast("list[tuple[int, int]]", each.sparse or ()))
+            pieces = tuple(cast("list[tuple[int, int]]", each.sparse or ()))
             stop = each.offset_data + each.size
             mtime_ns = int(each.mtime * 1e9)
             index.add(
                 each.name,
-                Member(each.offset_data, stop, each.size, mtime_ns=mtime_ns, holes=holes),
+                Member(each.offset_data, stop, each.size, mtime_ns=mtime_ns, pieces=pieces),
             )
     return index
 

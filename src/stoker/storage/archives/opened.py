@@ -14,10 +14,11 @@ LEAST_NBYTES, MOST_NBYTES = 64 << 10, 4 << 20
 
 
 class Opened(io.RawIOBase):
-    """A file of an origin, as it is known. Raises OriginError where it cannot be read; what may pass is
-    tried again in here, because a decompressor does not go on after an error.
+    """A file of an origin, as it is known. Raises OriginError where it cannot be read. Transient errors are
+    tried again in here: a decompressor would go on after one, with a hole.
 
-    Where one request begins behind the last one's end it is four times as large, up to 4 MiB.
+    A request that begins where the last one ended is for four times as much, up to 4 MiB, or as much as is
+    read at once.
     """
 
     def __init__(
@@ -33,6 +34,8 @@ class Opened(io.RawIOBase):
             self.known, self._here = piece.known, memoryview(piece.body)
             if self.known.nbytes == UNKNOWN:
                 raise Denied("the server does not tell the size of this archive")
+            if piece.is_cut:
+                raise Denied("the server knows no ranges, which an archive needs")
         else:
             self.known = known
 

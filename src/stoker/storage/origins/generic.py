@@ -27,6 +27,12 @@ from stoker.storage.origins.origin import (
     shown,
 )
 
+_SSH_LIMITS = (
+    "timeout",
+    "banner_timeout",
+    "auth_timeout",
+    "channel_timeout",
+)  # of paramiko's `connect`
 NUM_ALONE = 8  # connections, where each is for one thread; sshd turns away more than ten that log in at once
 _TAGS = ("ETag", "etag", "generation", "content_hash", "md5Hash", "oid", "blob_id", "version_id")
 
@@ -38,9 +44,9 @@ class Generic(Origin):
         self.url, self.identity = shown(url), identity_of(url)
         self.fs, folder = self._opened(url)
         self._open = partial(self._opened, url)
-        self.folder = folder.rstrip("/")
-        # paramiko's sftp hands one thread another one's answer, which then waits for ever; of what nobody has
-        # looked into the same may be true.
+        self.folder = folder if folder == "/" else folder.rstrip("/")
+        # With paramiko's sftp one thread reads another one's answer, which then waits for ever. Libraries that
+        # nobody has looked at are taken for such ones.
         is_for_all = self.fs.async_impl or _protocol(self.fs) in ("file", "hf")
         self._spare: queue.LifoQueue[Any] | None = None if is_for_all else queue.LifoQueue()
         if self._spare is not None:
@@ -51,9 +57,11 @@ class Generic(Origin):
         import fsspec
 
         with _translated():
-            fs, folder = fsspec.core.url_to_fs(url, skip_instance_cache=True)
-            if (sftp := getattr(fs, "ftp", None)) is not None and hasattr(sftp, "get_channel"):
-                sftp.get_channel().settimeout(SILENT_S)  # else it waits for ever
+            is_ssh = url.startswith(("sftp://", "ssh://"))
+            limits = dict.fromkeys(_SSH_LIMITS, SILENT_S) if is_ssh else {}
+            fs, folder = fsspec.core.url_to_fs(url, skip_instance_cache=True, **limits)
+            if is_ssh:
+                fs.ftp.get_channel().settimeout(SILENT_S)  # else it waits for ever
         return fs, folder
 
     @contextlib.contextmanager
@@ -63,7 +71,10 @@ class Generic(Origin):
             with _translated():
                 yield self.fs
             return
-        fs = self._spare.get()
+        try:
+            fs = self._spare.get(timeout=SILENT_S)
+        except queue.Empty:
+            raise Again("all connections are busy") from None
         is_well = False
         try:
             if fs is None:
@@ -75,6 +86,9 @@ class Generic(Origin):
             is_well = True
             raise
         finally:  # half of an answer may still come to one that failed
+            if not is_well:
+                with contextlib.suppress(Exception):
+                    fs.client.close()  # paramiko's has a thread
             self._spare.put(fs if is_well else None)
 
     def url_of(self, path: str) -> str:
@@ -95,7 +109,7 @@ class Generic(Origin):
                 continue
             name = path.rpartition("/")[2]
             if each["type"] == "link" or each.get("islink"):  # told is of the link itself
-                with contextlib.suppress(Missing):  # where it leads nowhere
+                with contextlib.suppress(Missing, Denied):  # where it leads nowhere
                     found[name] = self.look(joined(folder, name) if folder else name)
             else:
                 found[name] = entry_of(each)
@@ -145,7 +159,9 @@ class Generic(Origin):
         raise Denied("this store is not read by GETs")
 
     def _at(self, path: str) -> str:
-        return f"{self.folder}/{path}" if path and self.folder else path or self.folder
+        if not path or not self.folder:
+            return path or self.folder
+        return f"{self.folder.rstrip('/')}/{path}"
 
 
 def _protocol(fs: Any) -> str:
@@ -192,8 +208,11 @@ def _in_kind(error: Exception) -> OriginError:
         return Missing(text)
     if isinstance(error, PermissionError) or "credential" in text.lower():
         return Denied(text)
-    if isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM):
-        return Missing(text) if error.errno == errno.ENOENT else Denied(text)
+    if isinstance(error, OSError) and error.errno in (
+        errno.ENOENT, errno.ELOOP, errno.EACCES, errno.EPERM,
+    ):  # fmt: skip
+        is_missing = error.errno in (errno.ENOENT, errno.ELOOP)
+        return Missing(text) if is_missing else Denied(text)
     if isinstance(error, (ImportError, ValueError, TypeError)):
         return Denied(text)
     return Again(text)

@@ -70,10 +70,9 @@ class Http(Origin):
     def get(
         self, path: str, start: int, end: int, known: Entry, hint: Entry | None = None
     ) -> Get | None:
-        url = self._url_of(path)
-        if self._web.needs_proxy(url):
+        if self._web.needs_proxy(self.url):
             return None
-        return get_of(url, start, end, known, self._headers, hint)
+        return get_of(self._url_of(path), start, end, known, self._headers, hint)
 
     def close(self) -> None:
         self._web.close()

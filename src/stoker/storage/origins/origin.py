@@ -71,10 +71,12 @@ class Damaged(OriginError):
 
 
 class Piece(NamedTuple):
-    """Bytes of a file, and its entry, with its size."""
+    """Bytes of a file, and its entry, with its size. is_cut: the server has sent all of it, though less was
+    asked for."""
 
     known: Entry
     body: bytes | bytearray
+    is_cut: bool = False
 
 
 class Source(Protocol):
@@ -107,7 +109,7 @@ class Origin(Source, Protocol):
     url: str
     """For messages: with no password, and nothing that opens it."""
     identity: str
-    """Of two that differ in what `url` does not show each has its own, on all machines."""
+    """Tells apart origins with the same `url`, on all machines."""
     has_sizes: bool
     """Whether listings tell sizes. If not, `look` is asked of each file that is opened."""
     has_list: bool = False

@@ -120,7 +120,7 @@ class Web:
 def _proxy_of(scheme: str, host: str) -> SplitResult | None:
     """Return the proxy that http_proxy, https_proxy and no_proxy name for a server. Raises Denied."""
     told = getproxies().get(scheme)
-    if not told or proxy_bypass(host) or _is_in_range(host, os.environ.get("no_proxy", "")):
+    if not told or proxy_bypass(host) or _is_in_range(host, getproxies().get("no", "")):
         return None
     proxy = urlsplit(told if "://" in told else f"http://{told}")
     if proxy.scheme != "http":
@@ -137,7 +137,7 @@ def _is_in_range(host: str, ranges: str) -> bool:
         address = ip_address(urlsplit(f"//{host}").hostname or "")
         for each in ranges.split(","):
             with contextlib.suppress(ValueError):
-                if address in ip_network(each.strip()):
+                if address in ip_network(each.strip(), strict=False):
                     return True
     return False
 
@@ -314,7 +314,8 @@ def _take_first(answer: Answer, end: int) -> Piece:
         return Piece(entry_of(answer, 0), b"")
     check(answer)
     if answer.status == 200:  # it is short, or the server knows no ranges
-        return Piece(entry_of(answer, len(answer.body)), answer.body[:end])
+        known = entry_of(answer, len(answer.body))
+        return Piece(known, answer.body[:end], is_cut=len(answer.body) > end)
     if not total.isdecimal():
         raise Denied("the server does not tell the size of this file")
     if len(answer.body) != min(end, int(total)):

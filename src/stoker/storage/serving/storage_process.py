@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,7 @@ from stoker.storage.serving.mounted import Mounted
 from stoker.storage.serving.tree import Tree
 
 MAX_SAID = 10  # files that could not be read
-SLOW_S = 5.0  # then it is said what takes so long
-_WHY_SLOW = "the list of a tar is all over it, that of a compressed one behind all of it"
+SLOW_S = 5.0  # to open a tar; then it is said what takes so long
 ANSWERS_WITHIN_S = 20.0  # of an origin, before the script starts
 
 
@@ -66,13 +65,8 @@ class Serving:
         self._mounts: list[tuple[Mounted, int]] = []
         self._learnt, self._reads = Learnt(), Reads()
         for path, url, fd in mounts:
-            slow = threading.Timer(
-                SLOW_S, speak.say, (f"mount: {shown(url)} is being opened; {_WHY_SLOW}",)
-            )
-            slow.daemon = True
-            slow.start()
-            origin = _open(url, way)
-            slow.cancel()
+            with _slowness_is_said(url):
+                origin = _open(url, way)
             keeps = disk is not None and disk[2] and not origin.has_list
             kept = KeptListing(disk[0] / NAME, url) if keeps and disk is not None else None
             tree = Tree(origin, self.stats, limit_s, kept, speak.say)
@@ -185,6 +179,19 @@ class Serving:
         self._said.add(url)
         more = "; further ones are not named" if len(self._said) == MAX_SAID else ""
         speak.say(f"{url} cannot be read: {error}{more}")
+
+
+@contextlib.contextmanager
+def _slowness_is_said(url: str) -> Iterator[None]:
+    why = "a tar has no index, so it is read through once; a compressed one is downloaded whole"
+    slow = threading.Timer(SLOW_S, speak.say, (f"still opening {shown(url)}: {why}",))
+    slow.daemon = True
+    if url.startswith("tar:"):
+        slow.start()
+    try:
+        yield
+    finally:
+        slow.cancel()
 
 
 def _open(url: str, way: dict[str, Any] | None) -> Origin:
