@@ -9,6 +9,7 @@ import sys
 import tarfile
 import time
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -166,7 +167,9 @@ def faulty(method, path, number):
 
 
 def some_fail(method, path, number):
-    return 503 if hash((path, number)) % 10 < 3 else None
+    # The first try of what the tests look at fails; of others a third, the same ones in every run.
+    is_first = number == 1 and path.endswith((".tar", ".npy"))
+    return 503 if is_first or zlib.crc32(f"{path} {number}".encode()) % 10 < 3 else None
 
 
 @pytest.mark.parametrize("fault", [faulty, some_fail])
