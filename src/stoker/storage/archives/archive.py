@@ -243,7 +243,7 @@ class Archive(Origin):
 
     def _from_stream(self, key: str, member: Member, start: int, nbytes: int) -> bytes:
         """Read from the decompressor that has the shortest way to go on. Under the lock."""
-        before = [at for at, of in self._streams.items() if at[0] == key and at[1] <= start]
+        before = [at for at in self._streams if at[0] == key and at[1] <= start]
         # After an error it is not used again.
         stream = self._streams.pop(max(before)) if before else self._stream(member)
         stream.seek(start)

@@ -26,8 +26,8 @@ _MAX_LINKS = 40  # of one path; as Linux has it
 
 class Member(NamedTuple):
     """start, stop: of what the archive has of a file; nbytes: of the file; crc: None if there is none;
-    has_head: it begins with a header; packed: how it is compressed, None if it is not; pieces: if it has holes,
-    any, offset and bytes of each piece between them, which the archive has one behind the other."""
+    has_head: it begins with a header; packed: how it is compressed, None if it is not; pieces: of a file
+    with holes, offset and bytes of what is between them, which the archive has one behind the other."""
 
     start: int
     stop: int

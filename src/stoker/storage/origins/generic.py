@@ -27,12 +27,8 @@ from stoker.storage.origins.origin import (
     shown,
 )
 
-_SSH_LIMITS = (
-    "timeout",
-    "banner_timeout",
-    "auth_timeout",
-    "channel_timeout",
-)  # of paramiko's `connect`
+# Of paramiko's `connect`.
+_SSH_LIMITS = ("timeout", "banner_timeout", "auth_timeout", "channel_timeout")
 NUM_ALONE = 8  # connections, where each is for one thread; sshd turns away more than ten that log in at once
 _TAGS = ("ETag", "etag", "generation", "content_hash", "md5Hash", "oid", "blob_id", "version_id")
 
@@ -112,13 +108,13 @@ class Generic(Origin):
                 with contextlib.suppress(Missing, Denied):  # where it leads nowhere
                     found[name] = self.look(joined(folder, name) if folder else name)
             else:
-                found[name] = entry_of(each)
+                found[name] = _entry_of(each)
         return found
 
     def look(self, path: str) -> Entry:
         with self._lent() as fs:
             fs.invalidate_cache(self._at(path))
-            return entry_of(fs.info(self._at(path)))
+            return _entry_of(fs.info(self._at(path)))
 
     def read(
         self, path: str, start: int, end: int, known: Entry, hint: Entry | None = None
@@ -168,7 +164,7 @@ def _protocol(fs: Any) -> str:
     return fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
 
 
-def entry_of(told: dict[str, Any]) -> Entry:
+def _entry_of(told: dict[str, Any]) -> Entry:
     if told.get("type") == "directory":
         return Entry(True)
     nbytes = told.get("size")
