@@ -114,6 +114,44 @@ def test_the_budget_is_kept(shelf):
     assert shelf.used_nbytes() <= shelf.budget_nbytes
 
 
+def test_the_budget_is_kept_by_workers_that_want_the_last_of_it_at_once():
+    # Each was told that there is room before any of them took it.
+    shelf = make_shelf(2 * 4928)
+    parts = [memoryview(bytes(4900))]
+    asked = [shelf.has_room(seat, 4900) for seat in range(3)]
+    kept = [shelf.put(seat, bytes([seat + 1]) * 16, parts, 5) for seat in range(3)]
+    assert asked == [True, True, True]
+    assert kept == [True, True, False]
+    assert shelf.used_nbytes() <= shelf.budget_nbytes
+    assert shelf.find(bytes([3]) * 16) is None
+    assert not shelf.has_room(2, 1)
+
+
+def test_workers_that_race_for_the_last_of_it_stay_within_the_budget():
+    for _ in range(20):
+        shelf = make_shelf(5 * 64)
+        begin, say_begin = os.pipe()
+        pids = []
+        for seat in range(4):
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    os.close(say_begin)
+                    os.read(begin, 1)
+                    for number in range(100):
+                        if shelf.has_room(seat, 60):
+                            key = bytes([seat + 1, number + 1] * 8)
+                            shelf.put(seat, key, [memoryview(bytes(60))], 5)
+                finally:
+                    os._exit(0)
+            pids.append(pid)
+        os.close(begin)
+        os.close(say_begin)  # all read the end of the file
+        for pid in pids:
+            os.waitpid(pid, 0)
+        assert 0 < shelf.used_nbytes() <= shelf.budget_nbytes
+
+
 def test_seats_are_taken_once(shelf):
     first, second = shelf.take_seats(3), shelf.take_seats(2)
     assert not set(first) & set(second)

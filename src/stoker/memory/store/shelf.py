@@ -6,7 +6,8 @@ Each worker that writes has a seat: a range of the mapping that it alone appends
 sparse; its pages exist once they are touched, and all are gone with the last process that holds it.
 
 Promise: what was not written whole is not found: the index learns of a value when it is there.
-Values are read-only, except while `put` writes them and in private mappings (`own_view`). All seats together hold at most the budget, but for what workers write in the same moment.
+Values are read-only, except while `put` writes them and in private mappings (`own_view`). All
+seats together hold at most the budget.
 Owner: the trainer makes it and hands out the seats; a seat's worker writes to it.
 """
 
@@ -233,8 +234,9 @@ class Shelf:
         start = self._tail_of(seat)
         if nbytes >= 1 << 32 or start is None:
             return False  # more than an entry can tell
-        tail = start + nbytes + _ALIGN_NBYTES
-        return tail <= self.span_nbytes and self.used_nbytes() + nbytes <= self.budget_nbytes
+        taken_nbytes = _aligned(nbytes)
+        fits = self.used_nbytes() + taken_nbytes <= self.budget_nbytes
+        return fits and start + taken_nbytes <= self.span_nbytes
 
     def _tail_of(self, seat: int) -> int | None:
         """Return where a seat's values end. None if that is damaged, for there would be values, or if
@@ -243,13 +245,28 @@ class Shelf:
         return self._tails[seat] if is_whole and self._owners[seat] in (0, os.getpid()) else None
 
     def put(self, seat: int, key: bytes, parts: list[memoryview], made_us: int) -> bool:
-        """Append a value and tell the index. Returns False if the index has no room for its key, or if
-        it cannot be written there."""
+        """Append a value and tell the index. Returns False if the index has no room for its key, if
+        other workers have just taken the room, or if it cannot be written there."""
         start = self._tail_of(seat)
         if start is None or not self._index.has_room(key):
             return False
         nbytes = sum(part.nbytes for part in parts)
-        offset = at = seat * self.span_nbytes + start
+        # The room is taken before it is looked at: of workers that want the last of it in the same
+        # moment, each sees the others. One that dies from here on leaves it unused, and no more.
+        self._move_tail(seat, start + _aligned(nbytes))
+        offset = seat * self.span_nbytes + start
+        if self.used_nbytes() > self.budget_nbytes or not self._write(offset, nbytes, parts):
+            self._move_tail(seat, start)
+            return False
+        check = checksum(self._arena.address + _SEATS_AT + offset, nbytes)
+        entry = Entry(offset, nbytes, min(made_us, (1 << 32) - 1), os.getpid(), check)
+        return self._index.add(key, entry)
+
+    def _move_tail(self, seat: int, tail: int) -> None:
+        self._tails[seat] = self._checks[seat] = tail
+
+    def _write(self, offset: int, nbytes: int, parts: list[memoryview]) -> bool:
+        at = offset
         try:
             with self._writable(offset, nbytes):
                 _touch(self._arena.address + _SEATS_AT + at, nbytes)
@@ -260,12 +277,7 @@ class Shelf:
         except OSError:
             self.is_protected = False
             return False
-        check = checksum(self._arena.address + _SEATS_AT + offset, nbytes)
-        # Before the index: a worker that dies between the two leaves room unused, and no more.
-        tail = -(-(start + nbytes) // _ALIGN_NBYTES) * _ALIGN_NBYTES
-        self._tails[seat] = self._checks[seat] = tail
-        entry = Entry(offset, nbytes, min(made_us, (1 << 32) - 1), os.getpid(), check)
-        return self._index.add(key, entry)
+        return True
 
     def _writable(self, offset: int, nbytes: int) -> contextlib.AbstractContextManager[None]:
         if not self._is_closed:
@@ -331,6 +343,10 @@ def make_shelf(budget_nbytes: int) -> Shelf | None:
         return Shelf(budget_nbytes)
     except (OSError, ValueError, OverflowError):
         return None
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGN_NBYTES) * _ALIGN_NBYTES
 
 
 def _touch(address: int, nbytes: int) -> None:
