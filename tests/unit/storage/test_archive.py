@@ -5,11 +5,14 @@ import random
 import shutil
 import subprocess
 import tarfile
+import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from stoker.storage.archives import open_url
+from stoker.storage.archives import opened as opened_archive
 from stoker.storage.origins import (
     UNKNOWN,
     Again,
@@ -20,7 +23,8 @@ from stoker.storage.origins import (
     Missing,
     OriginError,
 )
-from stoker.storage.reading.blocks import BLOCK_NBYTES, Blocks, file_of
+from stoker.storage.reading.blocks import Blocks
+from stoker.storage.reading.file import BLOCK_NBYTES, file_of
 from stoker.storage.reading.memory import Memory
 from stoker.storage.reading.stats import StorageStats
 from stoker.storage.serving.storage_process import Refused, _open
@@ -364,6 +368,51 @@ def test_readers_of_a_compressed_tar_do_not_send_each_other_back(folder, serve, 
     for one, other in zip(paths[:100], paths[100:], strict=True):
         assert whole(origin, one) == MEMBERS[one] and whole(origin, other) == MEMBERS[other]
     assert server.num_nbytes - sent < 3 * sum(map(len, MEMBERS.values()))
+
+
+def test_readers_of_a_compressed_tar_that_falls_silent_do_not_wait_one_after_another(
+    folder, serve, opened, monkeypatch
+):
+    server = serve(folder)
+    origin = opened(f"tar::{server.url}/all%20of%20it.tar.gz")
+    listed = origin.list("sub")
+    gate, waiting, num_asked = threading.Event(), threading.Semaphore(0), []
+
+    def silent(*_):
+        num_asked.append(1)
+        waiting.release()
+        gate.wait()
+        raise Again("it says nothing")
+
+    class Lock:
+        def __init__(self, inner):
+            self.inner = inner
+
+        def __enter__(self):
+            waiting.release()
+            self.inner.acquire()
+
+        def __exit__(self, *_):
+            self.inner.release()
+
+    monkeypatch.setattr(opened_archive, "LIMIT_S", 0.0)
+    monkeypatch.setattr(origin._outer, "read", silent)
+    origin._lock = Lock(origin._lock)
+
+    def read(name):
+        with pytest.raises(Again) as raised:
+            origin.read(f"sub/{name}", 0, NBYTES, listed[name])
+        return str(raised.value)
+
+    with ThreadPoolExecutor(6) as pool:
+        said = [pool.submit(read, name) for name in sorted(listed)[100:106]]
+        for _ in range(6 + 1):
+            assert waiting.acquire(timeout=20)
+        gate.set()
+        assert len({each.result() for each in said}) == 1
+    assert len(num_asked) == 1
+    assert read(sorted(listed)[100]) == "it says nothing"  # who comes later asks anew
+    assert len(num_asked) == 2
 
 
 def test_a_server_without_ranges_is_refused(tmp_path, opened):

@@ -7,8 +7,9 @@ import pytest
 
 from stoker.clock import Deadline
 from stoker.storage.origins import Again, Changed, Denied, Entry
-from stoker.storage.reading.blocks import BLOCK_NBYTES, MERGED_BLOCKS, Blocks, file_of
+from stoker.storage.reading.blocks import Blocks
 from stoker.storage.reading.disk import Disk
+from stoker.storage.reading.file import BLOCK_NBYTES, MERGED_BLOCKS, file_of
 from stoker.storage.reading.memory import Memory
 from stoker.storage.reading.stats import StorageStats
 from tests.unit.storage.fake_origin import FakeOrigin

@@ -3,6 +3,7 @@
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -29,6 +30,22 @@ def test_a_link_is_what_it_leads_to(tmp_path):
         origin.look("nothing")
 
 
+def test_links_of_a_folder_are_followed_many_at_once(tmp_path, alone):
+    (tmp_path / "pool").mkdir()
+    (tmp_path / "shown").mkdir()
+    for k in range(3 * NUM_ALONE):
+        (tmp_path / "pool" / str(k)).write_bytes(bytes(k + 1))
+        (tmp_path / "shown" / str(k)).symlink_to(tmp_path / "pool" / str(k))
+    (tmp_path / "shown" / "a file").write_bytes(b"its own")
+    origin = open_origin(f"alone://{tmp_path}/shown")
+    alone.meet = threading.Barrier(NUM_ALONE, timeout=20.0)  # as many must be in there to go on
+    listed = origin.list("")
+    assert listed.pop("a file").nbytes == 7
+    assert {name: entry.nbytes for name, entry in listed.items()} == {
+        str(k): k + 1 for k in range(3 * NUM_ALONE)
+    }
+
+
 @pytest.fixture
 def alone(monkeypatch):
     """A file system of which each instance is for one thread, and what has used each."""
@@ -39,6 +56,7 @@ def alone(monkeypatch):
         protocol = "alone"
         instances: ClassVar[list[object]] = []
         fails = False
+        meet: ClassVar[threading.Barrier | None] = None
 
         def __init__(self, **options):
             super().__init__(**options)
@@ -48,6 +66,12 @@ def alone(monkeypatch):
         @classmethod
         def _strip_protocol(cls, path):
             return super()._strip_protocol(path.removeprefix("alone://"))
+
+        def info(self, path, **options):
+            # Of one, and not while all are listed.
+            if self.meet is not None and isinstance(path, str) and Path(path).is_symlink():
+                self.meet.wait()
+            return super().info(path, **options)
 
         def cat_file(self, path, start=None, end=None, **options):
             assert not self.is_used

@@ -1,14 +1,54 @@
-"""Who says nothing is given up once, whatever connections to it are kept."""
+"""Who says nothing is given up once, whatever connections to it are kept; who says that an answer will come is
+waited for."""
 
+import array
+import fcntl
 import queue
 import socket
+import termios
 import threading
+
+import pytest
 
 from stoker.storage.origins import Get
 from stoker.storage.reading.getter import Getter, Request
 
 NUM_KEPT = 3
+WILL_COME = b"HTTP/1.1 100 Continue\r\n\r\n"
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+@pytest.mark.parametrize("num_at_once", [1, 7, 1000])
+def test_answers_that_say_that_one_will_come_are_none(num_at_once):
+    sent = (
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\nA: b\r\n\r\n"
+        + 2 * WILL_COME
+        + ANSWER
+    )
+    ours, theirs = socket.socketpair()
+    answers: queue.Queue[object] = queue.Queue()
+    get = Get(("run", "x", 0), b"GET / HTTP/1.1\r\n\r\n", 2, lambda: ours)
+    wanted = [Request(get, answers.put)]
+    getter = Getter(lambda: wanted.pop() if wanted else None)
+    getter.wake()
+    try:
+        assert theirs.recv(4096) == get.head
+        for at in range(0, len(sent), num_at_once):
+            theirs.sendall(sent[at : at + num_at_once])
+            while not is_read(ours):
+                pass
+        answer = answers.get(timeout=10)
+        assert (answer.status, bytes(answer.body)) == (200, b"ok")
+    finally:
+        getter.close()
+        theirs.close()
+
+
+def is_read(sock):
+    """Whether nothing has come that was not read yet."""
+    waiting = array.array("i", [0])
+    fcntl.ioctl(sock.fileno(), termios.FIONREAD, waiting)
+    return waiting[0] == 0
 
 
 def test_a_server_that_falls_silent_is_asked_once_and_not_on_each_connection_that_is_kept():
@@ -35,7 +75,7 @@ def test_a_server_that_falls_silent_is_asked_once_and_not_on_each_connection_tha
         accepting = threading.Thread(target=accept)
         accepting.start()
         place = "http", "127.0.0.1", listening.getsockname()[1]
-        getter = Getter(take, 8)
+        getter = Getter(take)
         get = Get(place, b"GET / HTTP/1.1\r\n\r\n", 2, None, 1.0)
         for _ in range(NUM_KEPT):
             wanted.put(Request(get, answers.put))

@@ -6,7 +6,7 @@ import pytest
 
 from stoker.storage.origins import UNKNOWN, Again, Answer, Denied, Entry, Piece
 from stoker.storage.peers.homes import Homes, Member, PeerSource
-from stoker.storage.reading.blocks import MERGED_BLOCKS, file_of
+from stoker.storage.reading.file import MERGED_BLOCKS, file_of
 from tests.unit.storage.fake_origin import FakeOrigin
 
 URL = FakeOrigin.url

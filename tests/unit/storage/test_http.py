@@ -11,7 +11,8 @@ import pytest
 
 from stoker.storage.origins import UNKNOWN, Again, Changed, Denied, Entry, Missing, open_origin
 from stoker.storage.origins.web import get_of
-from stoker.storage.reading.blocks import Blocks, file_of
+from stoker.storage.reading.blocks import Blocks
+from stoker.storage.reading.file import file_of
 from stoker.storage.reading.memory import Memory
 from stoker.storage.reading.stats import StorageStats
 from tests.origin_server import OriginServer

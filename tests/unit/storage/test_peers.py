@@ -10,18 +10,21 @@ import pytest
 from stoker.clock import Deadline
 from stoker.remote.net.auth import Stranger, dial, make_token, pass_of
 from stoker.remote.trainer.listener import Listener
+from stoker.storage.archives import open_url
 from stoker.storage.learning.reads import Reads
 from stoker.storage.origins import Again, Denied, Piece
 from stoker.storage.origins.between import Machine
-from stoker.storage.peers import joining
+from stoker.storage.peers import answering, homes, joining
 from stoker.storage.peers.answering import Told
 from stoker.storage.peers.homes import Homes
 from stoker.storage.peers.joining import Joining, asked_of
 from stoker.storage.reading.blocks import Blocks
+from stoker.storage.reading.file import file_of
 from stoker.storage.reading.memory import Memory
 from stoker.storage.reading.stats import StorageStats
 from stoker.storage.serving.mounted import Mounted
 from stoker.storage.serving.tree import Tree
+from tests.origin_server import OriginServer
 from tests.unit.storage.fake_origin import FakeOrigin
 
 FILES = {f"{k}.bin": os.urandom(10_000 + k) for k in range(40)} | {"big": os.urandom(9 << 20)}
@@ -31,10 +34,11 @@ LIMIT_S = 10.0
 class Node:
     """One machine's storage process, without the kernel's part."""
 
-    def __init__(self, name, origin, way):
+    def __init__(self, name, origin, way, **limits):
         stats = StorageStats()
         self.homes, self.origin = Homes(name), origin
-        self.blocks = Blocks(Memory(64 << 20, stats), None, stats, 5.0, homes=self.homes)
+        limits = {"limit_s": 5.0, **limits}
+        self.blocks = Blocks(Memory(64 << 20, stats), None, stats, homes=self.homes, **limits)
         self.stats, self.gate = stats, threading.Event()
         self.gate.set()
         self.tree = Tree(origin, stats)
@@ -171,6 +175,80 @@ def test_machines_that_read_at_once_ask_once(nodes):
         thread.join()
     assert len(found) == 9 * len(FILES) and all(found)
     assert len(reads(made)) == len(set(reads(made)))
+
+
+def test_a_store_that_takes_longer_than_a_machine_may_be_silent_is_asked_once(nodes, monkeypatch):
+    monkeypatch.setattr(homes, "SILENT_S", 0.5)
+    monkeypatch.setattr(answering, "SAYS_EACH_S", 0.1)
+    one, other = nodes("ab")
+    for node in (one, other):
+        node.tree.folder("")
+        node.origin.gate.clear()
+    found = []
+
+    def read(node):
+        found.extend(node.read(path) == data for path, data in FILES.items())
+
+    threads = [threading.Thread(target=read, args=(node,)) for node in (one, other)]
+    for thread in threads:
+        thread.start()
+    threading.Event().wait(
+        3.0
+    )  # a sign of life in each half second, or none: looked for each second
+    for node in (one, other):
+        node.origin.gate.set()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 2 * len(FILES) and all(found)
+    assert len(reads([one, other])) == len(set(reads([one, other])))
+    assert all(
+        peer.left_out_until_s == 0.0 for node in (one, other) for peer in node.homes._peers.values()
+    )
+
+
+def test_machines_that_wait_for_each_other_have_connections_left_for_the_origin(way, tmp_path):
+    """Each first wants what the other one is the home of: with no more than two requests at once, none
+    would be left for what the other one waits for."""
+    folder = tmp_path / "far"
+    folder.mkdir()
+    for path, data in FILES.items():
+        (folder / path).write_bytes(data)
+    server = OriginServer(folder)
+    server.fault = lambda method, path, number: 0.02 if method == "GET" else None
+    made = [Node(name, open_url(server.url), way, num_at_once=2) for name in "ab"]
+    try:
+        for node in made:
+            node.wait_peers(1)
+            node.tree.folder("")
+        server.asked.clear()
+
+        def by_home(node):
+            def is_own(path):
+                return (
+                    node.homes.source_of(file_of(node.origin, path, node.tree.entry(path)), 0)
+                    is None
+                )
+
+            return sorted(FILES, key=is_own)
+
+        for node in made:
+            for path in by_home(node):
+                node.mounted.fetch_ahead(path)
+        for node in made:
+            for path in by_home(node):
+                assert node.read(path) == FILES[path]
+        asked = [
+            num
+            for (method, path), num in server.asked.items()
+            if method == "GET" and path != "/big"
+        ]
+        assert len(asked) == len(FILES) - 1 and set(asked) == {1}
+        assert all(node.stats.peer_nbytes for node in made)
+    finally:
+        for node in made:
+            node.close()
+            node.origin.close()
+        server.stop()
 
 
 def test_a_machine_that_does_not_answer_costs_a_while_and_no_bytes(nodes):

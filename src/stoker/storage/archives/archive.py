@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, cast
 
+from stoker.clock import now_s
 from stoker.storage.archives.index import (
     HEAD_NBYTES,
     Index,
@@ -30,6 +31,7 @@ from stoker.storage.archives.index import (
 from stoker.storage.archives.opened import LEAST_NBYTES, Opened
 from stoker.storage.origins import (
     UNKNOWN,
+    Again,
     Answer,
     Changed,
     Damaged,
@@ -42,7 +44,7 @@ from stoker.storage.origins import (
     Piece,
     difference,
 )
-from stoker.storage.reading.blocks import WHOLE_NBYTES
+from stoker.storage.reading.file import WHOLE_NBYTES
 
 MAX_STREAMS = 8  # decompressors, each where a reader has come to: it does not begin again
 _DECOMPRESSORS: dict[bytes, Callable[[IO[bytes]], IO[bytes]]] = {
@@ -65,9 +67,11 @@ class Archive(Origin):
         self.url = self.url_of("")
         self.identity = f"{first}::{self._outer.identity}/{self._name}"
         self._is_closed = threading.Event()
-        self._lock = threading.Lock()  # guards _streams, and what they read
+        self._lock = threading.Lock()  # guards _streams, what they read, and what follows
         # By member and where it stands; of a compressed tar all are of one.
         self._streams: dict[tuple[str, int], IO[bytes]] = {}
+        # When a reader was last told that no more comes, and why.
+        self._gave_up_s, self._why = 0.0, ""
         self._heads: dict[str, int] = {}  # bytes of headers that were looked at
         try:
             with _translated():
@@ -236,10 +240,17 @@ class Archive(Origin):
         if member.pieces and self._decompressor is None:
             return self._filled(member, start, end)
         key, begin = (at, 0) if self._decompressor is None else ("", member.start)
+        asked_s = now_s()
         with self._lock, _translated():
-            if member.pieces:
-                return self._filled(member, start, end)
-            return self._from_stream(key, member, begin + start, end - start)
+            if asked_s < self._gave_up_s:  # else each would wait as long as the one before
+                raise Again(self._why)
+            try:
+                if member.pieces:
+                    return self._filled(member, start, end)
+                return self._from_stream(key, member, begin + start, end - start)
+            except Again as error:
+                self._gave_up_s, self._why = now_s(), str(error)
+                raise
 
     def _from_stream(self, key: str, member: Member, start: int, nbytes: int) -> bytes:
         """Read from the decompressor that has the shortest way to go on. Under the lock."""

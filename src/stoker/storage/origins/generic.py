@@ -4,6 +4,7 @@ import contextlib
 import errno
 import queue
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -99,17 +100,28 @@ class Generic(Origin):
         own = self._at(folder).strip("/")
         if [each["name"].strip("/") for each in told] == [own] and told[0]["type"] == "file":
             raise Missing("it is a file; name the folder that it lies in")
+        links = []
         for each in told:
             path = each["name"].strip("/")
             if path == own:  # some stores list the folder itself, too
                 continue
             name = path.rpartition("/")[2]
             if each["type"] == "link" or each.get("islink"):  # told is of the link itself
-                with contextlib.suppress(Missing, Denied):  # where it leads nowhere
-                    found[name] = self.look(joined(folder, name) if folder else name)
+                links.append(name)
             else:
                 found[name] = _entry_of(each)
+        if links:
+            paths = [joined(folder, name) if folder else name for name in links]
+            with ThreadPoolExecutor(NUM_ALONE) as pool:
+                followed = zip(links, pool.map(self._look_if_there, paths), strict=True)
+                found.update((name, entry) for name, entry in followed if entry is not None)
         return found
+
+    def _look_if_there(self, path: str) -> Entry | None:
+        """Return what a link leads to; None where that is nothing."""
+        with contextlib.suppress(Missing, Denied):
+            return self.look(path)
+        return None
 
     def look(self, path: str) -> Entry:
         with self._lent() as fs:

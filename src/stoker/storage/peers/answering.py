@@ -1,6 +1,7 @@
 """Answers what machines of a run ask for (between.py): on one thread, from what is at hand.
 
-What would wait, for a disk or another machine, is answered by threads meanwhile. With a thread for each
+What would wait, for a disk or another machine, is answered by threads meanwhile; who has asked is told
+that it is being done, again and again, so as not to take this machine for dead. With a thread for each
 connection a file of 40 KB cost 210 us, most of it to hand the interpreter's lock from thread to thread
 (decision 039).
 Owner: its thread owns all but `add`.
@@ -19,12 +20,16 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
+from stoker.clock import now_s
 from stoker.storage.origins.between import STATUS
-from stoker.storage.origins.origin import Again, Entry, OriginError
+from stoker.storage.origins.origin import SILENT_S, Again, Entry, OriginError
 
 _MAX_HEAD_NBYTES = 64 << 10
 _PIECE_NBYTES = 256 << 10
 NUM_THREADS = 32
+SAYS_EACH_S = 0.5  # that an answer will come
+SAYS_FOR_S = SILENT_S  # a store that takes longer is dead; who has asked looks for another way
+_WILL_COME = b"HTTP/1.1 100 Continue\r\n\r\n"  # RFC 9110, 15.2
 
 
 class Slice(NamedTuple):
@@ -62,6 +67,7 @@ class _Connection:
         self.unsent: memoryview | None = None
         self.fd, self.at, self.end = -1, 0, 0  # of a slice, what is not read yet
         self.waits = False  # a thread is at it
+        self.asked_s: float | None = None  # when a question came, until its answer begins
         self.events = 0  # that the selector looks for
 
     def let_go(self) -> None:
@@ -91,6 +97,7 @@ class Answering:
         self._connections: set[_Connection] = set()
         self._pool = ThreadPoolExecutor(NUM_THREADS, f"{name}-wait")
         self._is_closed = False
+        self._said_s = 0.0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -122,7 +129,7 @@ class Answering:
         while not self._is_closed:
             self._sleeps = True
             self._do_posted()
-            ready = self._selector.select()
+            ready = self._selector.select(self._say_they_will_come())
             self._sleeps = False
             for key, _ in ready:
                 if key.data is None:
@@ -132,6 +139,20 @@ class Answering:
                     self._go_on(key.data)
         for connection in tuple(self._connections):
             self._drop(connection)
+
+    def _say_they_will_come(self) -> float | None:
+        """Tell those that have waited for a while. Returns the seconds until that is due again; None if
+        nobody waits."""
+        now = now_s()
+        waiting = [each for each in self._connections if each.waits and each.asked_s is not None]
+        if waiting and self._said_s + SAYS_EACH_S <= now:
+            self._said_s = now
+            for connection in waiting:
+                assert connection.asked_s is not None
+                if SAYS_EACH_S <= now - connection.asked_s <= SAYS_FOR_S:
+                    with contextlib.suppress(OSError):  # it has gone: its end will be told
+                        connection.sock.send(_WILL_COME)
+        return max(self._said_s + SAYS_EACH_S - now, 0.0) if waiting else None
 
     def _do_posted(self) -> None:
         while self._posted:
@@ -178,6 +199,7 @@ class Answering:
         head = bytes(received[:end])
         del received[: end + 4]
         what, asked = _parsed(head)
+        connection.asked_s = now_s()
         data = self._told(connection, what, asked, may_wait=False)
         if isinstance(data, Later):
             connection.waits = True
@@ -200,7 +222,7 @@ class Answering:
         if data is None:
             self._leave_to_thread(connection, partial(self._told_there, connection, what, asked))
         else:
-            connection.unsent = data
+            connection.unsent, connection.asked_s = data, None
 
     def _told_there(
         self, connection: _Connection, what: str, asked: dict[str, Any]
@@ -243,7 +265,7 @@ class Answering:
         if data is None or self._is_closed or connection not in self._connections:
             self._drop(connection)
             return
-        connection.unsent = data
+        connection.unsent, connection.asked_s = data, None
         self._go_on(connection)
 
     def _listen(self, connection: _Connection, events: int) -> None:

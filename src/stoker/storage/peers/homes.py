@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from stoker.clock import now_s
 from stoker.storage.origins import UNKNOWN, Again, Answer, Entry, Get, Piece, Source
 from stoker.storage.origins.between import Dial, Machine, checked, entry_of
-from stoker.storage.reading.blocks import MERGED_BLOCKS, File
+from stoker.storage.reading.file import MERGED_BLOCKS, File
 
 SILENT_S = 2.0  # then the origin is asked
 LEFT_OUT_S, MOST_LEFT_OUT_S = 30.0, 600.0  # twice as long each time

@@ -3,124 +3,32 @@
 A small file is one block and one request. Of a large one a read fetches the blocks that it needs; where
 reads follow each other those behind it are fetched, too, more and more of them, in requests of 4 MiB.
 Promise: each block is asked of the origin once while it is kept or on its way; no more than
-`num_at_once` requests are in flight; what somebody waits for goes before what is fetched ahead.
+`num_at_once` requests are in flight to origins, and as many to other machines; what somebody waits for
+goes before what is fetched ahead.
 Threads: `read` is called by any; the fetchers are this object's own.
 """
 
 import contextlib
-import secrets
 import threading
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
 from stoker.clock import Deadline, now_s
-from stoker.storage.origins import UNKNOWN, Again, Answer, Entry, Origin, Piece, Source
+from stoker.storage.origins import UNKNOWN, Again, Answer, Piece, Source
 from stoker.storage.reading.disk import Disk
+from stoker.storage.reading.fetch import Fetch, Queue
+from stoker.storage.reading.file import MERGED_BLOCKS, File, file_of
 from stoker.storage.reading.getter import Getter, Request
 from stoker.storage.reading.memory import Key, Memory
 from stoker.storage.reading.retry import LIMIT_S, patiently
 from stoker.storage.reading.stats import StorageStats
 
-WHOLE_NBYTES = 1 << 20  # a file up to so large is one block
-# Of larger ones: what a read of one page out of a mapping costs, against requests an epoch.
-BLOCK_NBYTES = 256 << 10
-MERGED_BLOCKS = 16  # of one request: 4 MiB
 MAX_AHEAD_BLOCKS = 128  # behind a reader that goes on: 32 MiB, 0.25 s of 1 Gbit/s
 SKIPPED_BLOCKS = 4  # what others read who take turns: a megabyte, at least
 ALONE_BLOCKS = 512  # without a gap: then nobody takes turns any more
 NUM_AT_ONCE = 64  # 1 Gbit/s over 10 ms is 32 files of 40 KB on their way
-_GUESS_NBYTES = 100_000  # of a file whose size is not known
-
-
-class File(NamedTuple):
-    """A file of an origin, as it was listed. digest: names these very bytes; hint: what it was in an
-    earlier run, where `known` tells no size."""
-
-    origin: Origin
-    path: str
-    known: Entry
-    digest: bytes
-    hint: Entry | None = None
-
-    @property
-    def nbytes(self) -> int:
-        return self.known.nbytes
-
-    @property
-    def num_blocks(self) -> int:
-        return 1 if self.nbytes == UNKNOWN else -(-self.nbytes // self.block_nbytes)
-
-    @property
-    def block_nbytes(self) -> int:
-        return WHOLE_NBYTES if self.nbytes <= WHOLE_NBYTES else BLOCK_NBYTES
-
-
-# In the digest of a file that has neither tag nor time: another run's bytes may be others.
-_THIS_RUN = secrets.token_hex(8)
-
-
-def file_of(origin: Origin, path: str, known: Entry) -> File:
-    tag = known.tag or ("" if known.mtime_ns else _THIS_RUN)
-    text = "\0".join((origin.identity, path, tag, str(known.nbytes), str(known.mtime_ns)))
-    digest = blake2b(text.encode(errors="surrogateescape"), digest_size=16).digest()
-    return File(origin, path, known, digest)
-
-
-class _Fetch:
-    """Blocks of a file that are on their way, in one request."""
-
-    __slots__ = (
-        "asked",
-        "calls",
-        "end",
-        "error",
-        "file",
-        "first",
-        "found",
-        "got",
-        "has_come",
-        "is_ahead",
-        "num",
-        "source",
-        "start",
-    )
-
-    def __init__(
-        self, file: File, first: int, num: int, is_ahead: bool, source: Source | None
-    ) -> None:
-        """source: who is asked now; None: that is decided when its turn comes."""
-        self.file, self.first, self.num, self.is_ahead = file, first, num, is_ahead
-        self.source = source
-        self.has_come = threading.Event()
-        self.calls: list[Callable[[], None]] = []
-        self.error: Exception | None = None
-        self.got: dict[int, bytes] = {}  # by number of the block
-        self.start = first * file.block_nbytes
-        end = self.start + num * file.block_nbytes
-        self.end = end if file.nbytes == UNKNOWN else min(end, file.nbytes)
-        self.asked = file.path, self.start, self.end, file.known, file.hint
-        self.found: File | None = None  # what a file turned out to be whose size was not known
-
-    def subscribe(self, call: Callable[[], None]) -> None:
-        """Have a function called once it has come, or failed."""
-        self.calls.append(call)
-        if self.has_come.is_set():
-            self.call()
-
-    def call(self) -> None:
-        with contextlib.suppress(IndexError):
-            while True:
-                self.calls.pop()()
-
-    def wait(self) -> None:
-        """Wait until it has come. Raises what has failed it."""
-        self.has_come.wait()
-        if self.error is not None:
-            raise self.error
 
 
 class _Run(NamedTuple):
@@ -162,10 +70,9 @@ class Blocks:
         self._homes = homes
         lock = threading.Lock()  # guards all below
         self._work, self._room = lock, threading.Condition(lock)
-        self._wanted: deque[_Fetch] = deque()
-        self._ahead: deque[_Fetch] = deque()
-        self._coming: dict[Key, _Fetch] = {}
-        self._ahead_nbytes = 0  # of _ahead, and of those in flight that were
+        self._to_origins, self._to_peers = Queue(num_at_once), Queue(num_at_once)
+        self._coming: dict[Key, Fetch] = {}
+        self._ahead_nbytes = 0  # of what is fetched ahead, queued or in flight
         self._runs: dict[bytes, _Run] = {}  # by file
         self._is_closed = threading.Event()
         # Blocks that came from the origin, or from disk, and were not read to their end yet.
@@ -173,7 +80,7 @@ class Blocks:
         self._from_disk: set[Key] = set()
         self._num_in_threads, self._num_threads = 0, num_at_once
         self._pool = ThreadPoolExecutor(2 * num_at_once, "storage-fetch")
-        self._getter = Getter(self._next, num_at_once)
+        self._getter = Getter(self._next)
 
     # -- readers ---------------------------------------------------------------------------------
 
@@ -202,7 +109,7 @@ class Blocks:
 
     def read_for_peer(
         self, file: File, start: int, end: int, may_wait: bool
-    ) -> "bytes | _Fetch | None":
+    ) -> "bytes | Fetch | None":
         """Return bytes of a file for another machine: of the origin, if they are not here. If they
         may not be waited for: the fetch that brings them, or None. Raises OriginError."""
         size = file.block_nbytes
@@ -265,7 +172,7 @@ class Blocks:
         assert found is not None
         return found
 
-    def _wait(self, fetch: _Fetch) -> _Fetch:
+    def _wait(self, fetch: Fetch) -> Fetch:
         if not fetch.has_come.is_set():
             began_s = now_s()
             fetch.has_come.wait()
@@ -284,7 +191,7 @@ class Blocks:
 
     def _want(
         self, file: File, number: int, last: int, source: Source | None = None
-    ) -> _Fetch | None:
+    ) -> Fetch | None:
         """Return the fetch that brings a block: one that is on its way, or a new one, with the blocks
         up to `last` that are missing, too. None if it is here. source: who a new one asks, and no other."""
         with self._work:  # what has come is kept before its fetch is forgotten
@@ -295,16 +202,14 @@ class Blocks:
 
     def _wanted_fetch(
         self, file: File, number: int, last: int, source: Source | None = None
-    ) -> _Fetch:
+    ) -> Fetch:
         """As _want, under the lock."""
         fetch = self._coming.get((file.digest, number))
         if fetch is None:
             if self._is_closed.is_set():  # nobody fetches it any more
                 raise Again("the run ends")
             fetch = self._add(file, number, last, False, source)
-        elif fetch in self._ahead:  # it has not begun: now somebody waits for it
-            self._ahead.remove(fetch)
-            self._wanted.append(fetch)
+        elif self._queue_of(fetch).hurry(fetch):  # now somebody waits for it
             self._getter.wake()
         return fetch
 
@@ -349,7 +254,7 @@ class Blocks:
         is here; of the others some will be read elsewhere."""
         if file.origin.reads_in_order(file.path):
             return
-        num_before = len(self._ahead)
+        is_new = False
         with self._work:
             number = first
             while number <= last:
@@ -358,7 +263,8 @@ class Blocks:
                     continue
                 fetch = None if self._has(file, number) else self._add(file, number, last, True)
                 number += 1 if fetch is None else fetch.num
-        if len(self._ahead) != num_before:
+                is_new |= fetch is not None
+        if is_new:
             self._getter.wake()
 
     def wait_room_ahead(self, deadline: Deadline) -> bool:
@@ -386,28 +292,37 @@ class Blocks:
 
     def _add(
         self, file: File, first: int, last: int, is_ahead: bool, source: Source | None = None
-    ) -> _Fetch:
+    ) -> Fetch:
         num = 1
         # Not beyond a multiple of 4 MiB: there another machine may be who is to be asked.
         most = MERGED_BLOCKS - first % MERGED_BLOCKS
         while num < most and first + num <= last and not self._has(file, first + num):
             num += 1
-        fetch = _Fetch(file, first, num, is_ahead, source)
+        asked = source or self._source_of(file, first)
+        fetch = Fetch(file, first, num, is_ahead, asked, is_settled=source is not None)
         for number in range(first, first + num):
             self._coming[file.digest, number] = fetch
+        queue = self._queue_of(fetch)
         if is_ahead:
-            self._ahead_nbytes += _nbytes_of(fetch)
-            self._ahead.append(fetch)
+            self._ahead_nbytes += fetch.nbytes
+            queue.ahead.append(fetch)
         else:
-            self._wanted.append(fetch)
+            queue.wanted.append(fetch)
             self._getter.wake()
         return fetch
 
-    def _forget(self, fetch: _Fetch) -> None:
+    def _source_of(self, file: File, first: int) -> Source:
+        home = self._homes and self._homes.source_of(file, first)
+        return home or file.origin
+
+    def _queue_of(self, fetch: Fetch) -> Queue:
+        return self._to_origins if fetch.is_at_origin else self._to_peers
+
+    def _forget(self, fetch: Fetch) -> None:
         for number in range(fetch.first, fetch.first + fetch.num):
             self._coming.pop((fetch.file.digest, number), None)
         if fetch.is_ahead:
-            self._ahead_nbytes -= _nbytes_of(fetch)
+            self._ahead_nbytes -= fetch.nbytes
 
     # -- fetchers --------------------------------------------------------------------------------
 
@@ -415,30 +330,43 @@ class Blocks:
         """Return a GET for the getter; what is none it leaves to the threads."""
         while True:
             with self._work:
-                queue = self._wanted or self._ahead
-                # What somebody waits for has threads of its own: those that are fetched ahead may all be
-                # at an origin that does not answer. The end of one wakes the getter.
-                most = self._num_threads * (2 if self._wanted else 1)
-                if not queue or self._num_in_threads >= most:
-                    return None
-                fetch = queue.popleft()
-            if fetch.source is None:
-                home = self._homes and self._homes.source_of(fetch.file, fetch.first)
-                fetch.source = home or fetch.file.origin
+                fetch = self._take()
+            if fetch is None:
+                return None
+            if fetch.deadline is None:
+                fetch.deadline = Deadline(self._limit_s)
             get = None
             with contextlib.suppress(Exception):  # the thread that tries again will be told
                 get = fetch.source.get(*fetch.asked)
             if get is not None:
-                self.stats.num_requests += fetch.source is fetch.file.origin
-                return Request(get, partial(self._got, fetch, fetch.source))
+                self._queue_of(fetch).num_busy += 1
+                self.stats.num_requests += fetch.is_at_origin
+                return Request(get, partial(self._got, fetch))
             self._hand_to_thread(fetch)
 
-    def _got(self, fetch: _Fetch, source: Source, answer: Answer | None) -> None:
+    def _take(self) -> Fetch | None:
+        """Return the next fetch; None if there is none, or none may be asked for now. Under the lock."""
+        while True:
+            # What somebody waits for has threads of its own: those that are fetched ahead may all be at
+            # an origin that does not answer. The end of one wakes the getter.
+            most = self._num_threads * (2 if self._to_origins.wanted else 1)
+            fetch = self._to_origins.take() if self._num_in_threads < most else None
+            fetch = fetch or self._to_peers.take()
+            if fetch is None or fetch.is_settled:
+                return fetch
+            queue, fetch.source = self._queue_of(fetch), self._source_of(fetch.file, fetch.first)
+            if self._queue_of(fetch) is queue:
+                return fetch
+            # Its home has come or gone since.
+            self._queue_of(fetch).wanted.append(fetch)
+
+    def _got(self, fetch: Fetch, answer: Answer | None) -> None:
         """Take a GET's answer; if there is none, or it is an error, a thread looks into it, with patience."""
-        is_origin = source is fetch.file.origin
+        self._queue_of(fetch).num_busy -= 1
+        is_origin = fetch.is_at_origin
         try:
             if answer is not None:
-                piece = source.got(answer, *fetch.asked)
+                piece = fetch.source.got(answer, *fetch.asked)
                 self._end(fetch, partial(self._took, fetch, piece))
                 return
         except Again:
@@ -451,23 +379,23 @@ class Blocks:
             self.stats.num_retries += 1
             self._hand_to_thread(fetch)
         else:
-            self._ask_origin(fetch, source, answer)
+            self._ask_origin(fetch, answer)
 
-    def _ask_origin(self, fetch: _Fetch, source: Source, answer: Answer | None) -> None:
+    def _ask_origin(self, fetch: Fetch, answer: Answer | None) -> None:
         """Have the origin asked for what another machine has not sent."""
         if answer is None and self._homes is not None:
-            self._homes.has_failed(source)
-        fetch.source = fetch.file.origin
+            self._homes.has_failed(fetch.source)
+        fetch.source, fetch.is_settled = fetch.file.origin, True
         with self._work:
-            self._wanted.appendleft(fetch)
+            self._to_origins.wanted.appendleft(fetch)
         self._getter.wake()
 
-    def _hand_to_thread(self, fetch: _Fetch) -> None:
+    def _hand_to_thread(self, fetch: Fetch) -> None:
         with self._work:
             self._num_in_threads += 1
         self._pool.submit(self._fetch, fetch)
 
-    def _fetch(self, fetch: _Fetch) -> None:
+    def _fetch(self, fetch: Fetch) -> None:
         """Fetch by the origin's own ways, again and again within the time limit."""
 
         def ask() -> Piece:
@@ -475,7 +403,8 @@ class Blocks:
             return fetch.file.origin.read(*fetch.asked)
 
         try:
-            piece = patiently(ask, Deadline(self._limit_s), self._is_closed.wait, self._count_retry)
+            assert fetch.deadline is not None  # it was the next one
+            piece = patiently(ask, fetch.deadline, self._is_closed.wait, self._count_retry)
         except Exception as error:
             self._fail(fetch, error)
         else:
@@ -484,12 +413,12 @@ class Blocks:
             self._num_in_threads -= 1
         self._getter.wake()
 
-    def _fail(self, fetch: _Fetch, error: Exception) -> None:
+    def _fail(self, fetch: Fetch, error: Exception) -> None:
         fetch.error = error
         self._on_error(fetch.file.origin.url_of(fetch.file.path), error)
         self._end(fetch, lambda: None)
 
-    def _end(self, fetch: _Fetch, take: Callable[[], None]) -> None:
+    def _end(self, fetch: Fetch, take: Callable[[], None]) -> None:
         """Let go of a fetch, whatever has become of it: somebody waits."""
         try:
             take()
@@ -503,12 +432,12 @@ class Blocks:
         if fetch.calls:
             fetch.call()
 
-    def _took(self, fetch: _Fetch, piece: Piece) -> None:
+    def _took(self, fetch: Fetch, piece: Piece) -> None:
         file, whole = fetch.file, bytes(piece.body)  # no copy where it is bytes
         body = memoryview(whole)
         if file.nbytes == UNKNOWN:
             file = fetch.found = file_of(file.origin, file.path, piece.known)
-        if fetch.source is fetch.file.origin:
+        if fetch.is_at_origin:
             self.stats.remote_nbytes += len(body)
         else:
             self.stats.peer_nbytes += len(body)
@@ -549,8 +478,3 @@ class Blocks:
 
 # Fetched ahead and on its way, or waiting to be: an epoch's first files shall not wait for its last.
 MAX_QUEUED_NBYTES = 64 << 20
-
-
-def _nbytes_of(fetch: _Fetch) -> int:
-    nbytes = fetch.file.nbytes
-    return _GUESS_NBYTES if nbytes == UNKNOWN else min(fetch.num * fetch.file.block_nbytes, nbytes)

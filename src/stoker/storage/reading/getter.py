@@ -4,7 +4,7 @@ With a thread a request, as http.client wants it, a file of 40 KB costs 450 us, 
 interpreter's lock from thread to thread; here 60 (decision 039). It makes one try of each request, and takes
 plain answers only: what else comes (a redirect, an error, chunks, a connection that breaks) is handed to
 whoever has the time to look at it.
-Promise: no more than `num_at_once` requests are on their way. Owner: its thread owns all but `wake`.
+Owner: its thread owns all but `wake`.
 """
 
 import contextlib
@@ -24,6 +24,7 @@ _READ_NBYTES = 256 << 10
 _MAX_HEAD_NBYTES = 16 << 10
 MAX_IDLE = 256  # connections that are kept, in all
 _PLAIN = (200, 206, 304, 403, 404, 410, 412, 416)
+_INTERIM = b"HTTP/1.1 1"
 _MAX_ERROR_NBYTES = 64 << 10  # of a page that explains one
 
 
@@ -53,17 +54,17 @@ class _Connection:
 
 
 class Getter:
-    """take: returns the next request, or None if there is none now; called on the getter's thread."""
+    """take: returns the next request, or None if there is none now, or too many are on their way; called on
+    the getter's thread."""
 
-    def __init__(self, take: Callable[[], Request | None], num_at_once: int) -> None:
-        self._take, self._num_at_once = take, num_at_once
+    def __init__(self, take: Callable[[], Request | None]) -> None:
+        self._take = take
         self._selector = selectors.EpollSelector()
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._selector.register(self._wake_fd, selectors.EVENT_READ, None)
         self._idle: defaultdict[tuple[str, str, int], list[_Connection]] = defaultdict(list)
         self._num_idle = 0
         self._busy: set[_Connection] = set()
-        self._num_dialled = 0  # places that threads dial now
         self._dialled: deque[tuple[Request, socket.socket | None]] = deque()
         self._addresses: dict[tuple[str, int], deque[tuple[int, Any]]] = {}
         self._due_s = 0.0  # the next look at timeouts
@@ -120,10 +121,7 @@ class Getter:
                 self._check_timeouts()
 
     def _send_all(self) -> None:
-        while (
-            len(self._busy) + self._num_dialled < self._num_at_once
-            and (request := self._take()) is not None
-        ):
+        while (request := self._take()) is not None:
             self._send(request)
 
     def _check_timeouts(self) -> None:
@@ -151,11 +149,9 @@ class Getter:
             self._num_idle -= 1
             self._send_on(idle.pop(), request)
         elif request.get.dial is not None:
-            self._num_dialled += 1
             try:
                 threading.Thread(target=self._dial, args=(request,), daemon=True).start()
             except RuntimeError:  # there are too many
-                self._num_dialled -= 1
                 request.done(None)
         else:
             try:
@@ -187,7 +183,6 @@ class Getter:
     def _take_dialled(self) -> None:
         while self._dialled:
             request, sock = self._dialled.popleft()
-            self._num_dialled -= 1
             if sock is None:
                 request.done(None)
                 continue
@@ -280,6 +275,7 @@ class Getter:
             if connection.head:  # half of it came before
                 connection.head += data
                 data = memoryview(bytes(connection.head))
+            data = _without_interim(data)
             if not _take_head(connection, data):
                 connection.head[:] = data
         while connection.rest:
@@ -345,6 +341,16 @@ def _room(connection: _Connection, nbytes: int) -> memoryview:
         connection.buffer = bytearray(nbytes)
     room = connection.body = memoryview(connection.buffer)[:nbytes]
     return room
+
+
+def _without_interim(data: memoryview) -> memoryview:
+    """Return what follows answers that say that there will be one (RFC 9110, 15.2)."""
+    while bytes(data[: len(_INTERIM)]) == _INTERIM:
+        end = bytes(data).find(b"\r\n\r\n")
+        if end < 0:
+            return data
+        data = data[end + 4 :]
+    return data
 
 
 def _take_head(connection: _Connection, data: memoryview) -> bool:

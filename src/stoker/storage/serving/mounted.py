@@ -21,7 +21,8 @@ from stoker.storage.origins import (
     Piece,
 )
 from stoker.storage.peers.answering import Later
-from stoker.storage.reading.blocks import Blocks, File, file_of
+from stoker.storage.reading.blocks import Blocks
+from stoker.storage.reading.file import File, file_of
 from stoker.storage.serving.folder import Folder
 from stoker.storage.serving.page_cache import is_cached
 from stoker.storage.serving.tree import Tree

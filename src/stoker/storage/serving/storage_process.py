@@ -16,8 +16,9 @@ from stoker.storage.origins import UNKNOWN, Denied, Missing, Origin, OriginError
 from stoker.storage.peers.answering import Later, Told
 from stoker.storage.peers.homes import Homes
 from stoker.storage.peers.joining import Joining, asked_of
-from stoker.storage.reading.blocks import Blocks, File
+from stoker.storage.reading.blocks import Blocks
 from stoker.storage.reading.disk import Disk
+from stoker.storage.reading.file import File
 from stoker.storage.reading.memory import Memory
 from stoker.storage.reading.stats import StorageStats
 from stoker.storage.serving.ahead import Ahead
