@@ -135,6 +135,7 @@ def test_workers_that_race_for_the_last_of_it_stay_within_the_budget():
         for seat in range(4):
             pid = os.fork()
             if pid == 0:
+                status = 1
                 try:
                     os.close(say_begin)
                     os.read(begin, 1)
@@ -142,13 +143,13 @@ def test_workers_that_race_for_the_last_of_it_stay_within_the_budget():
                         if shelf.has_room(seat, 60):
                             key = bytes([seat + 1, number + 1] * 8)
                             shelf.put(seat, key, [memoryview(bytes(60))], 5)
+                    status = 0
                 finally:
-                    os._exit(0)
+                    os._exit(status)
             pids.append(pid)
         os.close(begin)
         os.close(say_begin)  # all read the end of the file
-        for pid in pids:
-            os.waitpid(pid, 0)
+        assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * 4
         assert 0 < shelf.used_nbytes() <= shelf.budget_nbytes
 
 

@@ -381,7 +381,7 @@ def test_readers_of_a_compressed_tar_that_falls_silent_do_not_wait_one_after_ano
     def silent(*_):
         num_asked.append(1)
         waiting.release()
-        gate.wait()
+        gate.wait(20)
         raise Again("it says nothing")
 
     class Lock:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from stoker.storage.origins import Again, Missing, open_origin
-from stoker.storage.origins.generic import NUM_ALONE
+from stoker.storage.origins.generic import NUM_ALONE, NUM_FOLLOWERS
 
 
 def test_a_link_is_what_it_leads_to(tmp_path):
@@ -28,22 +28,25 @@ def test_a_link_is_what_it_leads_to(tmp_path):
     assert origin.read("file", 0, 9, listed["file"]).body == b"its bytes"
     with pytest.raises(Missing):
         origin.look("nothing")
+    origin.close()
 
 
 def test_links_of_a_folder_are_followed_many_at_once(tmp_path, alone):
     (tmp_path / "pool").mkdir()
     (tmp_path / "shown").mkdir()
-    for k in range(3 * NUM_ALONE):
+    num = 3 * NUM_FOLLOWERS
+    for k in range(num):
         (tmp_path / "pool" / str(k)).write_bytes(bytes(k + 1))
         (tmp_path / "shown" / str(k)).symlink_to(tmp_path / "pool" / str(k))
     (tmp_path / "shown" / "a file").write_bytes(b"its own")
     origin = open_origin(f"alone://{tmp_path}/shown")
-    alone.meet = threading.Barrier(NUM_ALONE, timeout=20.0)  # as many must be in there to go on
+    alone.meet = threading.Barrier(NUM_FOLLOWERS, timeout=20.0)  # as many must be in there to go on
     listed = origin.list("")
     assert listed.pop("a file").nbytes == 7
     assert {name: entry.nbytes for name, entry in listed.items()} == {
-        str(k): k + 1 for k in range(3 * NUM_ALONE)
+        str(k): k + 1 for k in range(num)
     }
+    origin.close()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import threading
 
 import pytest
 
+from stoker.clock import Deadline
 from stoker.storage.origins import Get
 from stoker.storage.reading.getter import Getter, Request
 
@@ -31,12 +32,13 @@ def test_answers_that_say_that_one_will_come_are_none(num_at_once):
     wanted = [Request(get, answers.put)]
     getter = Getter(lambda: wanted.pop() if wanted else None)
     getter.wake()
+    deadline = Deadline(10.0)
     try:
         assert theirs.recv(4096) == get.head
         for at in range(0, len(sent), num_at_once):
             theirs.sendall(sent[at : at + num_at_once])
-            while not is_read(ours):
-                pass
+            while not is_read(ours):  # else two pieces might come as one
+                assert not deadline.is_over()
         answer = answers.get(timeout=10)
         assert (answer.status, bytes(answer.body)) == (200, b"ok")
     finally:

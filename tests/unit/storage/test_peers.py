@@ -177,9 +177,7 @@ def test_machines_that_read_at_once_ask_once(nodes):
     assert len(reads(made)) == len(set(reads(made)))
 
 
-def test_a_store_that_takes_longer_than_a_machine_may_be_silent_is_asked_once(nodes, monkeypatch):
-    monkeypatch.setattr(homes, "SILENT_S", 0.5)
-    monkeypatch.setattr(answering, "SAYS_EACH_S", 0.1)
+def test_a_store_that_takes_longer_than_a_machine_may_be_silent_is_asked_once(nodes):
     one, other = nodes("ab")
     for node in (one, other):
         node.tree.folder("")
@@ -192,9 +190,8 @@ def test_a_store_that_takes_longer_than_a_machine_may_be_silent_is_asked_once(no
     threads = [threading.Thread(target=read, args=(node,)) for node in (one, other)]
     for thread in threads:
         thread.start()
-    threading.Event().wait(
-        3.0
-    )  # a sign of life in each half second, or none: looked for each second
+    # With no sign that they are at work, each is given up by then.
+    threading.Event().wait(homes.SILENT_S + 2.0)
     for node in (one, other):
         node.origin.gate.set()
     for thread in threads:
@@ -251,7 +248,8 @@ def test_machines_that_wait_for_each_other_have_connections_left_for_the_origin(
         server.stop()
 
 
-def test_a_machine_that_does_not_answer_costs_a_while_and_no_bytes(nodes):
+def test_a_machine_that_does_not_answer_costs_a_while_and_no_bytes(nodes, monkeypatch):
+    monkeypatch.setattr(answering, "SAYS_FOR_S", 1.0)  # that it is at work
     one, other = nodes("ab")
     other.gate.clear()
     for path, data in FILES.items():
@@ -334,6 +332,16 @@ def test_what_no_machine_asks_is_refused(wrong):
         del asked["path"]
     with pytest.raises((Denied, Again)):
         asked_of(asked)
+
+
+def test_who_says_that_an_answer_will_come_is_waited_for():
+    ours, theirs = socket.socketpair()
+    theirs.sendall(2 * b"HTTP/1.1 100 Continue\r\n\r\n")
+    theirs.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+    machine = Machine(lambda: ours)
+    assert machine.ask("read", {}).body == b"ok"
+    machine.close()
+    theirs.close()
 
 
 def test_who_hangs_up_is_no_answer():

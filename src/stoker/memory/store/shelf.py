@@ -13,6 +13,7 @@ Owner: the trainer makes it and hands out the seats; a seat's worker writes to i
 
 import contextlib
 import ctypes
+import math
 import mmap
 import os
 import struct
@@ -108,7 +109,9 @@ class Shelf:
         if lives or 2 * self.used_nbytes() < self.budget_nbytes:
             return  # no sample takes half of it
         wanted = most_wanted([counts for _, _, counts in self.places().values()])
-        if wanted is None or self.used_nbytes() + wanted.sample_nbytes <= self.budget_nbytes:
+        if wanted is None:
+            return
+        if self.used_nbytes() + _aligned(math.ceil(wanted.sample_nbytes)) <= self.budget_nbytes:
             return
         missing_nbytes = wanted.nbytes
         found = [(entry.made_us / entry.nbytes, key, entry) for key, entry in self._index.entries()]
@@ -118,7 +121,7 @@ class Shelf:
             self._index.remove(key)
             if not self._release(entry):
                 return
-            self._removed[0] += entry.nbytes
+            self._removed[0] += _aligned(entry.nbytes)
             missing_nbytes -= entry.nbytes
 
     def _release(self, entry: Entry) -> bool:
@@ -255,8 +258,14 @@ class Shelf:
         # moment, each sees the others. One that dies from here on leaves it unused, and no more.
         self._move_tail(seat, start + _aligned(nbytes))
         offset = seat * self.span_nbytes + start
-        if self.used_nbytes() > self.budget_nbytes or not self._write(offset, nbytes, parts):
-            self._move_tail(seat, start)
+        is_written = False
+        try:
+            fits = self.used_nbytes() <= self.budget_nbytes
+            is_written = fits and self._write(offset, nbytes, parts)
+        finally:
+            if not is_written:
+                self._move_tail(seat, start)
+        if not is_written:
             return False
         check = checksum(self._arena.address + _SEATS_AT + offset, nbytes)
         entry = Entry(offset, nbytes, min(made_us, (1 << 32) - 1), os.getpid(), check)

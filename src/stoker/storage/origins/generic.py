@@ -31,6 +31,7 @@ from stoker.storage.origins.origin import (
 # Of paramiko's `connect`.
 _SSH_LIMITS = ("timeout", "banner_timeout", "auth_timeout", "channel_timeout")
 NUM_ALONE = 8  # connections, where each is for one thread; sshd turns away more than ten that log in at once
+NUM_FOLLOWERS = NUM_ALONE // 2  # of links; connections are left for who reads
 _TAGS = ("ETag", "etag", "generation", "content_hash", "md5Hash", "oid", "blob_id", "version_id")
 
 
@@ -42,6 +43,7 @@ class Generic(Origin):
         self.fs, folder = self._opened(url)
         self._open = partial(self._opened, url)
         self.folder = folder if folder == "/" else folder.rstrip("/")
+        self._followers = ThreadPoolExecutor(NUM_FOLLOWERS, "storage-links")
         # With paramiko's sftp one thread reads another one's answer, which then waits for ever. Libraries that
         # nobody has looked at are taken for such ones.
         is_for_all = self.fs.async_impl or _protocol(self.fs) in ("file", "hf")
@@ -112,9 +114,8 @@ class Generic(Origin):
                 found[name] = _entry_of(each)
         if links:
             paths = [joined(folder, name) if folder else name for name in links]
-            with ThreadPoolExecutor(NUM_ALONE) as pool:
-                followed = zip(links, pool.map(self._look_if_there, paths), strict=True)
-                found.update((name, entry) for name, entry in followed if entry is not None)
+            followed = zip(links, self._followers.map(self._look_if_there, paths), strict=True)
+            found.update((name, entry) for name, entry in followed if entry is not None)
         return found
 
     def _look_if_there(self, path: str) -> Entry | None:
@@ -153,7 +154,7 @@ class Generic(Origin):
         return None
 
     def close(self) -> None:
-        return
+        self._followers.shutdown(wait=False, cancel_futures=True)
 
     def got(
         self,

@@ -27,8 +27,9 @@ from stoker.storage.origins.origin import SILENT_S, Again, Entry, OriginError
 _MAX_HEAD_NBYTES = 64 << 10
 _PIECE_NBYTES = 256 << 10
 NUM_THREADS = 32
-SAYS_EACH_S = 0.5  # that an answer will come
-SAYS_FOR_S = SILENT_S  # a store that takes longer is dead; who has asked looks for another way
+# That an answer will come; homes.py takes who says nothing for 2 s for dead, and getter.py looks each second.
+SAYS_EACH_S = 0.5
+SAYS_FOR_S = SILENT_S  # of an origin; who has asked then asks elsewhere, and leaves this machine out for a while
 _WILL_COME = b"HTTP/1.1 100 Continue\r\n\r\n"  # RFC 9110, 15.2
 
 
@@ -67,7 +68,6 @@ class _Connection:
         self.unsent: memoryview | None = None
         self.fd, self.at, self.end = -1, 0, 0  # of a slice, what is not read yet
         self.waits = False  # a thread is at it
-        self.asked_s: float | None = None  # when a question came, until its answer begins
         self.events = 0  # that the selector looks for
 
     def let_go(self) -> None:
@@ -97,6 +97,7 @@ class Answering:
         self._connections: set[_Connection] = set()
         self._pool = ThreadPoolExecutor(NUM_THREADS, f"{name}-wait")
         self._is_closed = False
+        self._asked_s: dict[_Connection, float] = {}  # of questions that wait for their answer
         self._said_s = 0.0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -143,16 +144,16 @@ class Answering:
     def _say_they_will_come(self) -> float | None:
         """Tell those that have waited for a while. Returns the seconds until that is due again; None if
         nobody waits."""
+        if not self._asked_s:
+            return None
         now = now_s()
-        waiting = [each for each in self._connections if each.waits and each.asked_s is not None]
-        if waiting and self._said_s + SAYS_EACH_S <= now:
+        if self._said_s + SAYS_EACH_S <= now:
             self._said_s = now
-            for connection in waiting:
-                assert connection.asked_s is not None
-                if SAYS_EACH_S <= now - connection.asked_s <= SAYS_FOR_S:
+            for connection, asked_s in self._asked_s.items():
+                if SAYS_EACH_S <= now - asked_s <= SAYS_FOR_S:
                     with contextlib.suppress(OSError):  # it has gone: its end will be told
                         connection.sock.send(_WILL_COME)
-        return max(self._said_s + SAYS_EACH_S - now, 0.0) if waiting else None
+        return self._said_s + SAYS_EACH_S - now
 
     def _do_posted(self) -> None:
         while self._posted:
@@ -168,6 +169,7 @@ class Answering:
 
     def _drop(self, connection: _Connection) -> None:
         self._connections.discard(connection)
+        self._asked_s.pop(connection, None)
         with contextlib.suppress(KeyError, ValueError, OSError):
             self._selector.unregister(connection.sock)
         connection.sock.close()
@@ -199,10 +201,9 @@ class Answering:
         head = bytes(received[:end])
         del received[: end + 4]
         what, asked = _parsed(head)
-        connection.asked_s = now_s()
         data = self._told(connection, what, asked, may_wait=False)
         if isinstance(data, Later):
-            connection.waits = True
+            connection.waits, self._asked_s[connection] = True, now_s()
             data.subscribe(lambda: self._post(lambda: self._ask_again(connection, what, asked)))
         else:
             self._take(connection, data, what, asked)
@@ -220,9 +221,11 @@ class Answering:
         self, connection: _Connection, data: memoryview | None, what: str, asked: dict[str, Any]
     ) -> None:
         if data is None:
+            self._asked_s.setdefault(connection, now_s())
             self._leave_to_thread(connection, partial(self._told_there, connection, what, asked))
         else:
-            connection.unsent, connection.asked_s = data, None
+            self._asked_s.pop(connection, None)
+            connection.unsent = data
 
     def _told_there(
         self, connection: _Connection, what: str, asked: dict[str, Any]
@@ -262,10 +265,11 @@ class Answering:
 
     def _made(self, connection: _Connection, data: memoryview | None) -> None:
         connection.waits = False
+        self._asked_s.pop(connection, None)
         if data is None or self._is_closed or connection not in self._connections:
             self._drop(connection)
             return
-        connection.unsent, connection.asked_s = data, None
+        connection.unsent = data
         self._go_on(connection)
 
     def _listen(self, connection: _Connection, events: int) -> None:

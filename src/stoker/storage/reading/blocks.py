@@ -302,12 +302,10 @@ class Blocks:
         fetch = Fetch(file, first, num, is_ahead, asked, is_settled=source is not None)
         for number in range(first, first + num):
             self._coming[file.digest, number] = fetch
-        queue = self._queue_of(fetch)
+        self._queue_of(fetch).put(fetch)
         if is_ahead:
             self._ahead_nbytes += fetch.nbytes
-            queue.ahead.append(fetch)
         else:
-            queue.wanted.append(fetch)
             self._getter.wake()
         return fetch
 
@@ -328,13 +326,11 @@ class Blocks:
 
     def _next(self) -> Request | None:
         """Return a GET for the getter; what is none it leaves to the threads."""
-        while True:
+        while self._to_origins.has_turn() or self._to_peers.has_turn():
             with self._work:
                 fetch = self._take()
             if fetch is None:
                 return None
-            if fetch.deadline is None:
-                fetch.deadline = Deadline(self._limit_s)
             get = None
             with contextlib.suppress(Exception):  # the thread that tries again will be told
                 get = fetch.source.get(*fetch.asked)
@@ -343,13 +339,14 @@ class Blocks:
                 self.stats.num_requests += fetch.is_at_origin
                 return Request(get, partial(self._got, fetch))
             self._hand_to_thread(fetch)
+        return None
 
     def _take(self) -> Fetch | None:
         """Return the next fetch; None if there is none, or none may be asked for now. Under the lock."""
         while True:
             # What somebody waits for has threads of its own: those that are fetched ahead may all be at
             # an origin that does not answer. The end of one wakes the getter.
-            most = self._num_threads * (2 if self._to_origins.wanted else 1)
+            most = self._num_threads * (2 if self._to_origins.is_waited_for else 1)
             fetch = self._to_origins.take() if self._num_in_threads < most else None
             fetch = fetch or self._to_peers.take()
             if fetch is None or fetch.is_settled:
@@ -357,8 +354,7 @@ class Blocks:
             queue, fetch.source = self._queue_of(fetch), self._source_of(fetch.file, fetch.first)
             if self._queue_of(fetch) is queue:
                 return fetch
-            # Its home has come or gone since.
-            self._queue_of(fetch).wanted.append(fetch)
+            self._queue_of(fetch).put(fetch)  # its home has come or gone since
 
     def _got(self, fetch: Fetch, answer: Answer | None) -> None:
         """Take a GET's answer; if there is none, or it is an error, a thread looks into it, with patience."""
@@ -385,9 +381,9 @@ class Blocks:
         """Have the origin asked for what another machine has not sent."""
         if answer is None and self._homes is not None:
             self._homes.has_failed(fetch.source)
-        fetch.source, fetch.is_settled = fetch.file.origin, True
         with self._work:
-            self._to_origins.wanted.appendleft(fetch)
+            fetch.source, fetch.is_settled = fetch.file.origin, True
+            self._to_origins.put(fetch, is_next=True)
         self._getter.wake()
 
     def _hand_to_thread(self, fetch: Fetch) -> None:
@@ -403,8 +399,7 @@ class Blocks:
             return fetch.file.origin.read(*fetch.asked)
 
         try:
-            assert fetch.deadline is not None  # it was the next one
-            piece = patiently(ask, fetch.deadline, self._is_closed.wait, self._count_retry)
+            piece = patiently(ask, Deadline(self._limit_s), self._is_closed.wait, self._count_retry)
         except Exception as error:
             self._fail(fetch, error)
         else:

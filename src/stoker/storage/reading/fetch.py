@@ -1,8 +1,8 @@
 """Blocks that are on their way, and the order in which they are asked for.
 
-What other machines are asked for has a queue, and a limit, of its own. A request to another machine waits
-for one of that machine's to the origin: if both had the same limit, machines that want each other's blocks
-could all wait for each other, and none would have a request left for the origin.
+What other machines are asked for has a queue, and a limit, of its own. A request to another machine mostly
+waits for one of that machine's to the origin: if both had the same limit, machines that want each other's
+blocks could all wait for each other, and none would have a request left for the origin.
 """
 
 import contextlib
@@ -10,7 +10,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from stoker.clock import Deadline
 from stoker.storage.origins import UNKNOWN, Source
 from stoker.storage.reading.file import File
 
@@ -23,7 +22,6 @@ class Fetch:
     __slots__ = (
         "asked",
         "calls",
-        "deadline",
         "end",
         "error",
         "file",
@@ -33,6 +31,7 @@ class Fetch:
         "has_come",
         "is_ahead",
         "is_settled",
+        "is_wanted",
         "num",
         "source",
         "start",
@@ -41,10 +40,10 @@ class Fetch:
     def __init__(
         self, file: File, first: int, num: int, is_ahead: bool, source: Source, is_settled: bool
     ) -> None:
-        """source: who is asked; is_settled: whoever is the blocks' home when its turn comes."""
+        """source: who is asked; is_settled: even if another machine is the blocks' home by then."""
         self.file, self.first, self.num, self.is_ahead = file, first, num, is_ahead
+        self.is_wanted = not is_ahead  # somebody waits for it
         self.source, self.is_settled = source, is_settled
-        self.deadline: Deadline | None = None  # once somebody was asked
         self.has_come = threading.Event()
         self.calls: list[Callable[[], None]] = []
         self.error: Exception | None = None
@@ -82,23 +81,40 @@ class Fetch:
 
 
 class Queue:
-    """Fetches that nobody was asked for yet. num_busy: GETs that are on their way."""
+    """Fetches that nobody was asked for yet. num_busy: GETs that are on their way; counted by the getter's
+    thread alone."""
 
     def __init__(self, most: int) -> None:
         """most: GETs on their way at once."""
         self._most, self.num_busy = most, 0
-        self.wanted: deque[Fetch] = deque()
-        self.ahead: deque[Fetch] = deque()
+        self._wanted: deque[Fetch] = deque()
+        self._ahead: deque[Fetch] = deque()
+
+    def put(self, fetch: Fetch, is_next: bool = False) -> None:
+        """Add a fetch behind those of its kind, or before them."""
+        queue = self._wanted if fetch.is_wanted else self._ahead
+        if is_next:
+            queue.appendleft(fetch)
+        else:
+            queue.append(fetch)
 
     def hurry(self, fetch: Fetch) -> bool:
         """Have a fetch go before those ahead, for somebody waits for it now. Returns whether it was one."""
-        if fetch not in self.ahead:  # it has begun
+        if fetch.is_wanted or fetch not in self._ahead:  # it has begun
             return False
-        self.ahead.remove(fetch)
-        self.wanted.append(fetch)
+        self._ahead.remove(fetch)
+        fetch.is_wanted = True
+        self._wanted.append(fetch)
         return True
+
+    @property
+    def is_waited_for(self) -> bool:
+        return bool(self._wanted)
+
+    def has_turn(self) -> bool:
+        """Whether `take` returns one now."""
+        return self.num_busy < self._most and bool(self._wanted or self._ahead)
 
     def take(self) -> Fetch | None:
         """Return whose turn it is: what somebody waits for goes first. None if nobody's."""
-        queue = self.wanted or self.ahead
-        return queue.popleft() if queue and self.num_busy < self._most else None
+        return (self._wanted or self._ahead).popleft() if self.has_turn() else None

@@ -42,6 +42,7 @@ class _Connection:
         """is_ready: connected, and TLS agreed on."""
         self.place, self.sock, self.is_ready = place, sock, is_ready
         self.is_fresh = True  # has answered nothing yet
+        self.is_promised = False  # it was said that the answer will come
         self.request: Request | None = None
         self.unsent = b""
         self.head = bytearray()
@@ -193,6 +194,7 @@ class Getter:
 
     def _send_on(self, connection: _Connection, request: Request) -> None:
         connection.request, connection.unsent = request, request.get.head
+        connection.is_promised = False
         connection.heard_s = now_s()
         self._busy.add(connection)
         if connection.is_ready:
@@ -275,7 +277,8 @@ class Getter:
             if connection.head:  # half of it came before
                 connection.head += data
                 data = memoryview(bytes(connection.head))
-            data = _without_interim(data)
+            data, is_promised = _without_interim(data)
+            connection.is_promised |= is_promised
             if not _take_head(connection, data):
                 connection.head[:] = data
         while connection.rest:
@@ -320,8 +323,10 @@ class Getter:
             idle.remove(connection)
             self._num_idle -= 1
         self._drop(connection)
-        was_idle = not connection.is_fresh and not connection.head and connection.headers is None
-        if request is not None and was_idle:  # the server has ended what it kept: no failure yet
+        has_begun = connection.is_promised or connection.head or connection.headers is not None
+        if (
+            request is not None and not connection.is_fresh and not has_begun
+        ):  # the server has ended what it kept: no failure yet
             self._send(request)
         elif request is not None:
             request.done(None)
@@ -343,14 +348,12 @@ def _room(connection: _Connection, nbytes: int) -> memoryview:
     return room
 
 
-def _without_interim(data: memoryview) -> memoryview:
-    """Return what follows answers that say that there will be one (RFC 9110, 15.2)."""
-    while bytes(data[: len(_INTERIM)]) == _INTERIM:
-        end = bytes(data).find(b"\r\n\r\n")
-        if end < 0:
-            return data
-        data = data[end + 4 :]
-    return data
+def _without_interim(data: memoryview) -> tuple[memoryview, bool]:
+    """Return what follows answers that say that there will be one (RFC 9110, 15.2), and whether there were."""
+    is_promised = False
+    while data[: len(_INTERIM)] == _INTERIM and (end := bytes(data).find(b"\r\n\r\n")) >= 0:
+        data, is_promised = data[end + 4 :], True
+    return data, is_promised
 
 
 def _take_head(connection: _Connection, data: memoryview) -> bool:
