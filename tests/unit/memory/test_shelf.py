@@ -285,15 +285,17 @@ def test_where_a_tail_is_damaged_or_anothers_no_value_is_written_over(shelf):
     assert bytes_of(shelf, KEY) == before
 
 
-def cheap_then_dear(shelf):
-    """Fill a shelf with cheap values; then there is no room for those that cost much."""
+def cheap_then_dear(shelf, less_nbytes=0):
+    """Fill a shelf with cheap values; then there is no room for those that cost much. less_nbytes: that
+    each has less than a megabyte."""
     rows = [Seat(shelf, 0).row_of(bytes([k]) * 16, "") for k in (1, 2)]
     few = EMPTY._replace(num_timed=8, num_learnt=16, num_samples=10, num_made=10)
     made = few._replace(made_us=10_000_000, made_nbytes=10 << 20)
     rows[0].write(made._replace(num_stored=3, stored_nbytes=3 << 20))
     rows[1].write(made._replace(made_us=90_000_000))
     for number in range(3):
-        shelf.put(0, bytes([9, number] * 8), [memoryview(bytes([1]) * (1 << 20))], 1_000_000)
+        value = memoryview(bytes([1]) * ((1 << 20) - less_nbytes))
+        shelf.put(0, bytes([9, number] * 8), [value], 1_000_000)
 
 
 def test_what_makes_room_gives_its_pages_back(monkeypatch):
@@ -304,6 +306,15 @@ def test_what_makes_room_gives_its_pages_back(monkeypatch):
     shelf.make_room()
     assert shelf.used_nbytes() == used - (3 << 20)
     assert os.fstat(shelf._arena.fd).st_blocks < blocks // 2
+
+
+def test_what_was_taken_for_a_value_of_any_size_is_given_back_whole(monkeypatch):
+    with_small_index(monkeypatch)
+    shelf = make_shelf(7 << 19)
+    cheap_then_dear(shelf, less_nbytes=33)  # the last 64 bytes are not full
+    assert shelf.used_nbytes() == 3 << 20
+    shelf.make_room()
+    assert shelf.used_nbytes() == 0
 
 
 def test_nothing_makes_room_while_a_worker_reads_who_got_no_seat():

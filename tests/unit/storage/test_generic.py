@@ -42,6 +42,10 @@ def test_links_of_a_folder_are_followed_many_at_once(tmp_path, alone):
     origin = open_origin(f"alone://{tmp_path}/shown")
     alone.meet = threading.Barrier(NUM_FOLLOWERS, timeout=20.0)  # as many must be in there to go on
     listed = origin.list("")
+    followers = [each for each in threading.enumerate() if each.name.startswith("storage-links")]
+    assert (
+        len(followers) == NUM_FOLLOWERS < NUM_ALONE
+    )  # the rest of the connections are for who reads
     assert listed.pop("a file").nbytes == 7
     assert {name: entry.nbytes for name, entry in listed.items()} == {
         str(k): k + 1 for k in range(num)
