@@ -157,7 +157,11 @@ class PartStore:
         coming.took(digest)
         if coming.is_whole:
             self._coming.remove(coming)
-            self._held.append(coming.seal())
+            try:
+                self._held.append(coming.seal())
+            except OSError as error:
+                for number in [n for n in self._jobs if digest in self._missing(n)]:
+                    self._refuse(number, f"what came of it cannot be kept: {error}")
             for number in [number for number in self._jobs if not self._missing(number)]:
                 self._seek(number)
 

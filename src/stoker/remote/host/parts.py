@@ -8,6 +8,7 @@ when the last process has closed it, or has ended in any way.
 """
 
 import ctypes
+import errno
 import fcntl
 import json
 import mmap
@@ -18,6 +19,7 @@ from collections.abc import Iterable
 from stoker.remote.net.ship import Part
 
 PAGE = mmap.PAGESIZE
+MOST_TRIES = 10  # to seal a bundle: 1.5 s, in which the trainer does not take its host for dead
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _LENGTH = struct.Struct("<Q")
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Linux; named in mmap from Python 3.13 on
@@ -98,6 +100,23 @@ def _read_table(fd: int) -> dict[str, tuple[int, int]]:
     return places
 
 
+def _add_seals(fd: int) -> None:
+    """Seal a file. Raises OSError.
+
+    The kernel refuses that while anybody holds a page of it, and waits 0.15 s at most (mm/memfd.c,
+    `memfd_wait_for_pins`); whoever reclaims or moves pages holds some for a while.
+    """
+    for _ in range(MOST_TRIES - 1):
+        try:
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+        else:
+            return
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+
+
 class Coming:
     """A bundle that is being received, asked for under a job's number. Raises OSError."""
 
@@ -137,11 +156,15 @@ class Coming:
         self._missing.discard(digest)
 
     def seal(self) -> Bundle:
-        """Seal a bundle that is whole, and of which no view is left."""
+        """Seal a bundle that is whole, and of which no view is left. Raises OSError, and lets go of it."""
         table = json.dumps([[d, nbytes, start] for d, (start, nbytes) in self._places.items()])
         _libc.munmap(self._address, self._end)
         os.pwrite(self._fd, table.encode() + _LENGTH.pack(len(table.encode())), self._end)
-        fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, SEALS)
+        try:
+            _add_seals(self._fd)
+        except OSError:
+            os.close(self._fd)
+            raise
         return Bundle(self._fd)
 
     def drop(self) -> None:
