@@ -46,6 +46,34 @@ def test_answers_that_say_that_one_will_come_are_none(num_at_once):
         theirs.close()
 
 
+def test_who_hangs_up_after_it_said_that_an_answer_will_come_is_not_asked_once_more():
+    """A connection that was kept and ends at once is: its server may have ended it long before."""
+    dialled: queue.Queue[socket.socket] = queue.Queue()
+    answers: queue.Queue[object] = queue.Queue()
+
+    def dial():
+        ours, theirs = socket.socketpair()
+        dialled.put(theirs)
+        return ours
+
+    get = Get(("run", "x", 0), b"GET / HTTP/1.1\r\n\r\n", 2, dial)
+    wanted = [Request(get, answers.put)]
+    getter = Getter(lambda: wanted.pop() if wanted else None)
+    getter.wake()
+    theirs = dialled.get(timeout=10)
+    assert theirs.recv(4096) == get.head
+    theirs.sendall(ANSWER)
+    assert answers.get(timeout=10).status == 200
+    wanted.append(Request(get, answers.put))
+    getter.wake()
+    assert theirs.recv(4096) == get.head
+    theirs.sendall(WILL_COME)
+    theirs.close()
+    assert answers.get(timeout=10) is None
+    assert dialled.empty()
+    getter.close()
+
+
 def is_read(sock):
     """Whether nothing has come that was not read yet."""
     waiting = array.array("i", [0])

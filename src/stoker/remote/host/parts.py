@@ -159,8 +159,8 @@ class Coming:
         """Seal a bundle that is whole, and of which no view is left. Raises OSError, and lets go of it."""
         table = json.dumps([[d, nbytes, start] for d, (start, nbytes) in self._places.items()])
         _libc.munmap(self._address, self._end)
-        os.pwrite(self._fd, table.encode() + _LENGTH.pack(len(table.encode())), self._end)
         try:
+            os.pwrite(self._fd, table.encode() + _LENGTH.pack(len(table.encode())), self._end)
             _add_seals(self._fd)
         except OSError:
             os.close(self._fd)

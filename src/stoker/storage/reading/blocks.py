@@ -351,7 +351,8 @@ class Blocks:
             fetch = fetch or self._to_peers.take()
             if fetch is None or fetch.is_settled:
                 return fetch
-            queue, fetch.source = self._queue_of(fetch), self._source_of(fetch.file, fetch.first)
+            queue = self._queue_of(fetch)
+            fetch.source = self._source_of(fetch.file, fetch.first)
             if self._queue_of(fetch) is queue:
                 return fetch
             self._queue_of(fetch).put(fetch)  # its home has come or gone since

@@ -323,13 +323,13 @@ class Getter:
             idle.remove(connection)
             self._num_idle -= 1
         self._drop(connection)
+        if request is None:
+            return
         has_begun = connection.is_promised or connection.head or connection.headers is not None
-        if (
-            request is not None and not connection.is_fresh and not has_begun
-        ):  # the server has ended what it kept: no failure yet
-            self._send(request)
-        elif request is not None:
+        if connection.is_fresh or has_begun:
             request.done(None)
+        else:  # the server has ended what it kept: no failure yet
+            self._send(request)
 
     def _drop(self, connection: _Connection) -> None:
         with contextlib.suppress(KeyError, ValueError, OSError):
