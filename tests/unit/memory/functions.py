@@ -1,7 +1,9 @@
 """Datasets in many forms, to be split at each of their steps. Not a test module: see impure.py."""
 
 import contextlib
+import inspect
 import random
+import sys
 
 
 def load(number):
@@ -89,7 +91,7 @@ class Names(Base):
         text = f"{both} {noisy(index)}"
         assert text
         del text
-        return {"a": both, **pairs, "b": noisy(2)}, rest, lambda: index
+        return {"a": both, **pairs, "b": noisy(2)}, rest, lambda: self.items
 
 
 class Unbound(Base):
@@ -147,6 +149,96 @@ class MoreArguments(Base):
         return x, noisy(k), more, others
 
 
+class LocalImports(Base):
+    def __getitem__(self, i):
+        import json as js
+        import os.path
+        from math import floor as down
+
+        x = js.loads(f"[{self.items[i]}]")
+        y = noisy(i)
+        return js.dumps(x), down(y), os.path.basename(f"a/{y}")  # noqa: PTH119
+
+
+class Matches(Base):
+    def __getitem__(self, i):
+        match [load(i), *self.items]:
+            case [0, *rest]:
+                k = 1
+            case [k, *rest] if k > 4:
+                pass
+            case [int() as k, _, *rest]:
+                noisy(k)
+        match {"a": noisy(1), "b": i}:
+            case {"b": 2 | 3 as b, **others}:
+                return b, others, k
+        return k, rest
+
+
+class Deletes(Base):
+    def __getitem__(self, i):
+        x, y = load(i), [i]
+        if i > 2:
+            del x
+        z = noisy(i)
+        y.append(z)
+        try:
+            return x, y
+        except UnboundLocalError as error:
+            return str(error), y
+
+
+class Comprehensions(Base):
+    def __getitem__(self, i):
+        x = load(i)
+        every = [(x, noisy(k), x := x + 1) for k in range(i)]
+        once = {each: noisy(each) for each in self.table}
+        total = sum(noisy(k) + x for k in range(i))
+        return every, once, total, max((noisy(k) for k in self.items), default=0), {x for x in "ab"}
+
+
+class SeesParameters(Base):
+    def __getitem__(self, i):
+        get = lambda k: self.items[k] + i  # noqa: E731
+        late = (noisy(self.items[k]) for k in range(i))
+        x = noisy(get(i))
+        return x, list(late), sorted(self.items, key=lambda k: -k)
+
+
+class SameNameTwice(Base):
+    def __getitem__(self, i):
+        for x in range(i):
+            pass
+        y = noisy(i)
+        x = [x for x in self.items if x > y]
+        return [x for x in x], y
+
+
+class Unpacks(Base):
+    def __getitem__(self, i):
+        pair = (*[load(i), noisy(i)], noisy(2))
+        text = "{} {}".format(*pair[:1], *[noisy(3)])
+        also = dict(**self.table, **dict(c=noisy(4)), d=noisy(5))  # noqa: C408
+        return [*pair, noisy(6)], text, {**also, "e": noisy(7)}, noisy(8)
+
+
+class ChangesWhatFollows:
+    """Its attributes draw and are changed: nothing may be looked up earlier or later."""
+
+    @property
+    def noise(self):
+        return noisy
+
+
+class LooksUpOfSteps(Base):
+    def part(self, i):
+        noisy(i)
+        return ChangesWhatFollows()
+
+    def __getitem__(self, i):
+        return self.part(i).noise(noisy(i)), self.part(1).noise(self.part(2).noise(3))
+
+
 FORMS = [each for each in Base.__subclasses__()]
 
 
@@ -199,7 +291,83 @@ class DefinesAFunction(Base):
         return inner()
 
 
+def rebound_by_a_lambda(self, i):
+    x = load(i)
+    get = lambda: x  # noqa: E731
+    if noisy(1) > 1:
+        x = -x
+    return get()
+
+
+def rebound_behind_a_generator(self, i):
+    x = load(i)
+    late = (noisy(k) + x for k in range(i))
+    noisy(i)
+    x = -x
+    return list(late)
+
+
+def rebound_in_a_comprehension(self, i):
+    gets = [lambda: k for k in self.items]
+    noisy(i)
+    return [get() for get in gets]
+
+
+def defines_a_class(self, i):
+    class Holder:
+        held = load(i)
+
+    return noisy(Holder.held)
+
+
+def sees_locals_by_another_name(self, i):
+    x = load(i)
+    noisy(x)
+    return held_names()
+
+
+def sees_a_frame(self, i):
+    x = load(i)
+    noisy(x)
+    return here().f_back.f_locals
+
+
+def counts_holders(self, i):
+    x = [load(i)]
+    noisy(i)
+    return holders(x)
+
+
+def binds_a_global(self, i):
+    global bound
+    bound = load(i)
+    return noisy(bound)
+
+
+def imports_inspect(self, i):
+    import inspect as look
+
+    x = load(i)
+    noisy(x)
+    return look.currentframe()
+
+
+def handles_groups(self, i):
+    try:
+        x = load(i)
+    except* ValueError:
+        x = 1
+    return noisy(x)
+
+
+held_names, here, holders, bound = locals, inspect.currentframe, sys.getrefcount, 0
+
 LEFT = {
     Generator: "yield", SeesItsFrame: "locals", MangledName: "depends on its class",
-    Decorated: "rewritten|source|decorator|not", DefinesAFunction: "defines",
+    Decorated: "rewritten|source|decorator|not", DefinesAFunction: "a function",
+    rebound_by_a_lambda: "sees x", rebound_behind_a_generator: "sees x",
+    rebound_in_a_comprehension: "sees k", defines_a_class: "a class",
+    sees_locals_by_another_name: "held_names", sees_a_frame: "f_back|f_locals|here",
+    counts_holders: "holders", binds_a_global: "a global", imports_inspect: "inspect",
+    handles_groups: "a trystar",
 }  # fmt: skip

@@ -8,7 +8,7 @@ import ast
 import builtins
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, NamedTuple
 
 # Their functions do not draw for a script before they work for it, and their sources are long.
@@ -56,7 +56,9 @@ def target_of(callee: Any) -> Target | None:
     return Target(function, owner, function.__code__, function.__defaults__, named)
 
 
-def resolved(node: ast.expr, function: Any, names: set[str], first: str | None, owner: Any) -> Any:
+def resolved(
+    node: ast.expr, function: Any, names: Container[str], first: str | None, owner: Any
+) -> Any:
     """Return what an expression in a function's body stands for; UNKNOWN if that cannot be told
     without running something. names: its local ones; first, owner: the name of what it is bound to."""
     if isinstance(node, ast.Attribute):

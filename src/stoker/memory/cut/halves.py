@@ -18,12 +18,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from stoker.memory.cut.hoist import hoisted, rebuilt, steps_of
-from stoker.memory.cut.live import bound_in, is_passed_on, parameters_of, read_by
+from stoker.memory.cut.language import locals_of
+from stoker.memory.cut.names import is_passed_on, parameters_of, reads_of
 from stoker.memory.cut.rewrite import (
     BACK,
     FRONT,
+    TESTED,
     VALUE,
     WithoutCallee,
+    WithoutTests,
     copied,
     drop_unread,
     function_like,
@@ -36,12 +39,6 @@ from stoker.memory.cut.stepped import CALL, LOOK, Stepped
 
 __all__ = ["RETURNED", "Halves", "Inner", "NotCuttable", "Reached", "Split", "Stopped"]
 
-# Functions that see the frame that calls them: by name, and as attributes of these modules.
-_SEE_FRAMES = {
-    "locals", "vars", "dir", "eval", "exec", "breakpoint", "globals", "_getframe", "currentframe",
-    "getrefcount",
-}  # fmt: skip
-_FRAME_MODULES = {"sys", "inspect", "traceback", "gc", "builtins"}
 _LOCALS, _STOPPED = "@locals", "@stopped"
 RETURNED = -1  # the way of a prefix that has returned: its value is what the function returns
 _MAX_STEPS = 4000
@@ -92,10 +89,10 @@ class Inner(Protocol):
 class Split:
     """A function that can be split, and its steps. Raises NotCuttable."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Any) -> None:
         self.function = function
         self.definition = definition_of(function)
-        _check(self.definition)
+        self._local = locals_of(function, self.definition)
         numbered = list(_numbered(self.definition.body, 0))
         self.num_steps = len(numbered)
         self.lines = [node.lineno for _, node in numbered]  # of each step
@@ -113,20 +110,27 @@ class Split:
 
     def at(self, step: int, inner: Inner | None = None) -> "Halves":
         """Split before a step; inner: in what it calls."""
-        return Halves(self.function, self.definition, step, inner)
+        return Halves(self.function, self.definition, self._local, step, inner)
 
 
 class Halves:
     """The two halves of a function.
 
-    front: the first, to be called as the function is; callee: the expression of what is called by
-    the step that is cut inside; prefix_node, prefix_code: the first half to be looked into, without
-    what is ours and without the callee.
+    front: the first, to be called as the function is; local: the function's local names; callee: the
+    expression of what is called by the step that is cut inside; prefix_code: the first half to be looked into, without what is ours
+    and without the callee; without_tests: the same without tests of the first parameter's attributes,
+    of which only the result counts; tested: these attributes.
     """
 
     def __init__(
-        self, function: Any, node: ast.FunctionDef, step: int, inner: Inner | None
+        self,
+        function: Any,
+        node: ast.FunctionDef,
+        local: frozenset[str],
+        step: int,
+        inner: Inner | None,
     ) -> None:
+        self.local = local
         self.function, self.definition, self._inner = function, node, inner
         self.parameters = parameters_of(node)
         self.first = self.parameters[0] if node.args.posonlyargs or node.args.args else None
@@ -137,7 +141,6 @@ class Halves:
         self._parts: dict[str, object] = {}
         if inner is not None:
             self._parts = {FRONT: inner.front, BACK: inner.back}
-        self._names = bound_in(node)
         body, has_cut = self._prefix(node.body, [], step, 0)
         if not has_cut:
             raise NotCuttable(f"it has no step {step}")
@@ -145,8 +148,11 @@ class Halves:
         self.front = compiled(function, rebuilt(node, {"body": body}), names)
         bare = rebuilt(node, {"body": [WithoutCallee().visit(each) for each in copied(body)]})
         drop_unread(bare, self._looked_up)
-        self.prefix_node = bare
         self.prefix_code = compiled(function, bare, dict.fromkeys(names))
+        without = WithoutTests(self.first or "")
+        node = rebuilt(bare, {"body": [without.visit(each) for each in copied(bare.body)]})
+        self.without_tests = compiled(function, node, dict.fromkeys((*names, TESTED)))
+        self.tested = without.tested
         self.live = [self._live_in(rest) for rest in self._ways]
 
     @functools.cached_property
@@ -156,10 +162,16 @@ class Halves:
         return {node.attr for node in nodes if isinstance(node, ast.Attribute)}
 
     def _live_in(self, rest: list[ast.stmt]) -> list[str]:
-        read = read_by(named(rest, self._looked_up), set())
+        """Return the names that the rest of the function reads, as the compiler has it."""
+        body = named(rest, self._looked_up) or [ast.copy_location(ast.Pass(), self.definition)]
+        nodes = (node for each in body for node in ast.walk(each))
+        ours = {node.id for node in nodes if isinstance(node, ast.Name) and node.id[0] == "@"}
+        known = sorted({*self.local, *ours} - self._parts.keys())
+        alone = function_like(self.definition, body, (), known)
+        read = reads_of(compiled(self.function, alone, self._parts).__code__, known)
         if self.first is not None and "__class__" in self.function.__code__.co_freevars:
             read.add(self.first)  # super() takes it
-        return sorted({each for each in read if each in self._names or each[0] == "@"} - {BACK})
+        return sorted(read)
 
     def kept(self, returned: Any, given: dict[str, Any], dataset: Any) -> Reached:
         """Take in what `front` has returned. given: values of parameters that need not be kept."""
@@ -224,7 +236,7 @@ class Halves:
             rest = [*block[k + 1 :], *after]
             num = len(steps_of(statement)) + 1
             if step < number + num:
-                taken, left = hoisted(statement, step - number, number, self._names)
+                taken, left = hoisted(statement, step - number, number, self.local)
                 self._looked_up = looked_up_in(taken)
                 if self._parts:
                     self.callee, front, left = parted(left)
@@ -296,20 +308,6 @@ def _numbered(block: list[ast.stmt], first: int) -> Iterator[tuple[int, ast.expr
                 inside = list(_numbered(branch, number))
                 yield from inside
                 number += len(inside)
-
-
-def _check(node: ast.FunctionDef) -> None:
-    """Raise NotCuttable for what a split would change."""
-    for inner in ast.walk(node):
-        if isinstance(inner, (ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal)):
-            raise NotCuttable(f"it has a {type(inner).__name__.lower()}")
-        if isinstance(inner, (ast.FunctionDef, ast.ClassDef)) and inner is not node:
-            raise NotCuttable("it defines a function or class")
-        if isinstance(inner, ast.Name) and inner.id in _SEE_FRAMES | _FRAME_MODULES:
-            raise NotCuttable(f"it uses {inner.id}, which may see its frame")
-        name = inner.id if isinstance(inner, ast.Name) else getattr(inner, "arg", None)
-        if name is not None and name.startswith("__") and not name.endswith("__"):
-            raise NotCuttable(f"it has {name}, whose name depends on its class")
 
 
 def _same(value: Any) -> Any:

@@ -13,8 +13,6 @@ import ast
 from collections.abc import Callable, Container
 from typing import Any, TypeVar
 
-from stoker.memory.cut.live import is_super
-
 _Node = TypeVar("_Node", bound=ast.AST)
 Make = Callable[[ast.expr], ast.expr]
 
@@ -24,6 +22,7 @@ _WHOLE = (
     ast.NamedExpr, ast.JoinedStr, ast.FormattedValue,
 )  # fmt: skip
 _STEPS = (ast.Call, ast.Subscript, ast.BinOp, ast.UnaryOp, ast.Compare)
+_STILL = (ast.Constant, ast.Name, ast.Starred, ast.Tuple, ast.expr_context, ast.keyword)
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr)
 
 
@@ -118,14 +117,16 @@ def _visit(node: ast.expr, make: Make, look_up: Make = lambda node: node) -> ast
         return node
     if is_looked_up(node):
         return look_up(node)
-    if isinstance(node, _WHOLE):
+    if isinstance(node, _WHOLE) or _unpacks_before_a_step(node):
         return make(node)
     if isinstance(node, ast.Dict):
         fields = _visited_dict(node, make, look_up)
     else:
         fields = {name: _visited(getattr(node, name), make, look_up) for name in _in_order(node)}
     made = rebuilt(node, fields)
-    return make(made) if isinstance(node, _STEPS) else made
+    if isinstance(node, ast.Attribute) and is_looked_up(made):
+        return look_up(made)  # of a step that was taken out
+    return make(made) if isinstance(node, _STEPS) or _unpacks(node) else made
 
 
 def is_looked_up(node: ast.AST) -> bool:
@@ -133,6 +134,44 @@ def is_looked_up(node: ast.AST) -> bool:
     if isinstance(node, ast.Attribute):
         return is_looked_up(node.value)
     return isinstance(node, ast.Name) or is_super(node)
+
+
+def is_super(node: ast.AST) -> bool:
+    """Whether a node is super()."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "super"
+        and not node.args
+        and not node.keywords
+    )
+
+
+def _unpacks(node: ast.expr) -> bool:
+    """Whether a call or display runs through what it is given, by `*` or `**`."""
+    return any(_is_unpacked(each) for each in _parts_of(node))
+
+
+def _unpacks_before_a_step(node: ast.expr) -> bool:
+    """Whether a call or display does so before it evaluates what follows: nothing is taken out then."""
+    parts = _parts_of(node)
+    first = next((k for k, each in enumerate(parts) if _is_unpacked(each)), len(parts))
+    later = (inner for each in parts[first + 1 :] for inner in ast.walk(each))
+    return any(not isinstance(inner, _STILL) for inner in later)
+
+
+def _is_unpacked(part: ast.AST) -> bool:
+    return isinstance(part, ast.Starred) or (isinstance(part, ast.keyword) and part.arg is None)
+
+
+def _parts_of(node: ast.expr) -> list[ast.AST]:
+    """List what a call or display is made of, in the order of evaluation."""
+    if isinstance(node, ast.Call):
+        return [*node.args, *node.keywords]
+    if isinstance(node, ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        return [ast.keyword(None, v) if k is None else ast.Tuple([k, v]) for k, v in pairs]
+    return list(node.elts) if isinstance(node, (ast.Tuple, ast.List, ast.Set)) else []
 
 
 def _in_order(node: ast.expr) -> tuple[str, ...]:

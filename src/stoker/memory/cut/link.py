@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from stoker.memory.cut import compose
 from stoker.memory.cut.callee import UNKNOWN, Target, resolved, target_of
 from stoker.memory.cut.halves import RETURNED, Halves, NotCuttable, Reached, Split
-from stoker.memory.cut.live import bound_in
 
 _PARTED = 0  # the way of a Compose that has stopped behind its first transforms
 
@@ -132,9 +131,9 @@ class Link:
 
     def expect(self, halves: Halves, owner: Any) -> None:
         """Meet what the step will call, if that can be told beforehand, and so on inward."""
-        names = bound_in(halves.definition)
         assert halves.callee is not None
-        callee = resolved(halves.callee, halves.function, names, halves.first, owner)
+        local = halves.local
+        callee = resolved(halves.callee, halves.function, local, halves.first, owner)
         if callee is not UNKNOWN:
             self.meet(callee)
         if isinstance(self.met, _Called) and self.met.link is not None:

@@ -10,7 +10,7 @@ from typing import Any
 from stoker.memory.cut.hoist import is_looked_up, rebuilt, replaced_first, steps_of
 from stoker.memory.cut.source import NotCuttable
 
-FRONT, BACK, VALUE = "@front", "@back", "@value"
+FRONT, BACK, VALUE, TESTED = "@front", "@back", "@value", "@tested"
 
 
 def parted(statement: ast.stmt) -> tuple[ast.expr, ast.stmt, ast.stmt]:
@@ -113,3 +113,39 @@ def function_like(
         body = [nothing, *body]
     arguments = ast.arguments([], [ast.arg(name) for name in names], None, [], [], None, [])
     return rebuilt(node, {"args": arguments, "body": body, "returns": None})
+
+
+class WithoutTests(ast.NodeTransformer):
+    """Leaves out the attributes of a name that are compared with None, or are all of a test: less of
+    them is read than all. tested: these attributes."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.tested: set[str] = set()
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        last = node.comparators[0]
+        is_none = isinstance(last, ast.Constant) and last.value is None
+        if len(node.ops) == 1 and isinstance(node.ops[0], (ast.Is, ast.IsNot)) and is_none:
+            return rebuilt(node, {"left": self._left_out(node.left)})
+        return self.generic_visit(node)
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        return self.generic_visit(rebuilt(node, {"test": self._left_out(node.test)}))
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        return self.generic_visit(rebuilt(node, {"test": self._left_out(node.test)}))
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        if isinstance(node.op, ast.Not):
+            node = rebuilt(node, {"operand": self._left_out(node.operand)})
+        return self.generic_visit(node)
+
+    def _left_out(self, node: ast.expr) -> ast.expr:
+        value = node.value if isinstance(node, ast.Attribute) else None
+        if not isinstance(node, ast.Attribute) or not isinstance(value, ast.Name):
+            return node
+        if value.id != self._name:
+            return node
+        self.tested.add(node.attr)
+        return ast.copy_location(ast.Name(TESTED, ast.Load()), node)

@@ -6,15 +6,14 @@ may move as it likes, as the random transforms of MONAI and Albumentations do, w
 themselves.
 
 Promise: what the prefix can read by name is in its reach; where that cannot be told (the dataset
-itself is passed on) its reach is the whole dataset.
+itself is passed on, super() is called, be it by a method) its reach is the whole dataset.
 """
 
-import ast
 import hashlib
 import os
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -25,10 +24,8 @@ from stoker.fingerprint.modes import modes
 from stoker.memory.cut import (
     UNKNOWN,
     Level,
+    attributes_of,
     computes_attributes,
-    is_length_of,
-    is_passed_on,
-    is_super,
     of_class,
 )
 from stoker.memory.watch.lasting import codecs, foundations, lasting_of
@@ -152,7 +149,8 @@ def _is_own(function: types.FunctionType) -> bool:
 
 def _methods(owner: Any, names: set[str]) -> list[types.FunctionType]:
     """Return the owner's methods among `names`, and those that they name."""
-    methods = (of_class(type(owner), name) for name in sorted(_with_methods(owner, names)))
+    named = names if (more := _with_methods(owner, names)) is None else more
+    methods = (of_class(type(owner), name) for name in sorted(named))
     return [each for each in methods if type(each) is types.FunctionType]
 
 
@@ -164,31 +162,28 @@ def _own_names(read: dict[str, object], held: dict[str, Any]) -> list[str] | Non
 
 
 def _read_of(level: Level) -> dict[str, object] | None:
-    """Return what a prefix reads of what its function is bound to; None if that may be all."""
-    prefix, owner, me = level.halves.prefix_node, level.owner, level.halves.first
+    """Return what a prefix reads of what its function is bound to; None if that may be all: what the
+    prefix, or a method that it calls, uses otherwise than by its attributes."""
+    owner, me = level.owner, level.halves.first
     if me is None or computes_attributes(type(owner)):
         return None
-    if is_passed_on(me, prefix.body) or any(map(is_super, ast.walk(prefix))):
+    used = attributes_of(level.halves.without_tests, me)
+    if used is None:
         return None
-    partly = {id(node): name for node, name in _looked_at(prefix, me)}
-    used = {
-        node.attr
-        for node in ast.walk(prefix)
-        if isinstance(node, ast.Attribute) and _is_of(node, me) and id(node) not in partly
-    } | {"__len__" for node in ast.walk(prefix) if is_length_of(node, me)}
     found: dict[str, object] = {}
-    for name, value in _tests(owner, prefix, me):
+    for name, value in _tests(owner, level.halves.tested):
         if value is UNKNOWN:
             used.add(name)
         else:
             found[f"test of {name}"] = value
-    for name in sorted(_with_methods(owner, used)):
+    names = _with_methods(owner, used)
+    for name in sorted(names or ()):
         held = of_class(type(owner), name)
         if name in vars(owner) and not hasattr(type(held), "__set__"):
             found[name] = vars(owner)[name]
         elif not isinstance(held, types.FunctionType):
             return None  # a property, or another descriptor
-    return found
+    return None if names is None else found
 
 
 class State(NamedTuple):
@@ -222,37 +217,10 @@ def _digest(reached: bytes, around: str, variables: dict[str, str]) -> bytes:
     return hashlib.blake2b(told, digest_size=16).digest()
 
 
-def _is_of(node: ast.AST, name: str) -> bool:
-    """Whether a node is an attribute of a name."""
-    value = node.value if isinstance(node, ast.Attribute) else None
-    return isinstance(value, ast.Name) and value.id == name
-
-
-def _looked_at(prefix: ast.FunctionDef, me: str) -> Iterator[tuple[ast.Attribute, str]]:
-    """Iterate the attributes that are compared with None, or are all of an `if`'s test, and their
-    names: less of them is read than all."""
-    for node in ast.walk(prefix):
-        left: ast.AST | None = None
-        if isinstance(node, ast.Compare) and _is_about_none(node):
-            left = node.left
-        elif isinstance(node, (ast.If, ast.IfExp)):
-            left = node.test
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            left = node.operand
-        if isinstance(left, ast.Attribute) and _is_of(left, me):
-            yield left, left.attr
-
-
-def _is_about_none(node: ast.Compare) -> bool:
-    last = node.comparators[0]
-    is_none = isinstance(last, ast.Constant) and last.value is None
-    return len(node.ops) == 1 and isinstance(node.ops[0], (ast.Is, ast.IsNot)) and is_none
-
-
-def _tests(owner: Any, prefix: ast.FunctionDef, me: str) -> Iterator[tuple[str, object]]:
+def _tests(owner: Any, tested: Iterable[str]) -> Iterator[tuple[str, object]]:
     """Iterate what tests of attributes may tell, by name: of what is no None, and no object whose
     class says when it is true, that it is there; UNKNOWN of all else: then it is to be read."""
-    for name in sorted({name for _, name in _looked_at(prefix, me)}):
+    for name in sorted(tested):
         held = of_class(type(owner), name)
         value = vars(owner).get(name, UNKNOWN if held is not None else None)
         if hasattr(type(held), "__set__") or value is UNKNOWN:
@@ -264,8 +232,9 @@ def _tests(owner: Any, prefix: ast.FunctionDef, me: str) -> Iterator[tuple[str, 
             yield name, UNKNOWN if has_say else True
 
 
-def _with_methods(owner: Any, names: set[str]) -> set[str]:
-    """Add the attributes that the owner's own methods among `names` may read."""
+def _with_methods(owner: Any, names: set[str]) -> set[str] | None:
+    """Add the attributes that the owner's own methods among `names` may read; None if one of them
+    uses the owner otherwise, as by super() or by passing it on."""
     found: set[str] = set()
     left = list(names)
     while left:
@@ -275,7 +244,11 @@ def _with_methods(owner: Any, names: set[str]) -> set[str]:
         found.add(name)
         method = of_class(type(owner), name)
         if isinstance(method, types.FunctionType) and name not in getattr(owner, "__dict__", {}):
-            left += [each for each in _names_in(method.__code__) if _has(owner, each)]
+            code = method.__code__
+            used = attributes_of(method, code.co_varnames[0]) if code.co_argcount else None
+            if used is None:
+                return None
+            left += used
     return found
 
 
@@ -284,7 +257,3 @@ def _names_in(code: types.CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _names_in(constant)
-
-
-def _has(owner: Any, name: str) -> bool:
-    return name in getattr(owner, "__dict__", {}) or of_class(type(owner), name) is not None
