@@ -56,7 +56,7 @@ def _attributes_in(code: types.CodeType, name: str, has_len: bool) -> set[str] |
         )
         if name not in used or is_handed_on:
             continue
-        if not step.opname.startswith("LOAD_") or used[-1] != name or name in used[:-1]:
+        if "LOAD_" not in step.opname or used[-1] != name or name in used[:-1]:
             return None
         if after.opname in _OF_ATTRIBUTES:
             found.add(after.argval)
