@@ -102,7 +102,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "images": {"fast", "fingerprint", "memory", "memory/decoders"},
     "fast": {"fingerprint", "memory"},
-    "memory": {"fingerprint", "wire"},
+    "memory": {"fingerprint", "reports", "wire"},
     "memory/decoders": {"fingerprint", "memory"},
     "fingerprint": set(),
     "reports": {"live", "runs", "stalls"},

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from stoker.clock import Deadline
-from stoker.fingerprint.scratch import is_scratch
+from stoker.fingerprint.scratch import is_note, is_scratch, notes_calls
 from stoker.fingerprint.written import WrittenPages
 from stoker.trusted import is_trusted
 
@@ -45,10 +45,12 @@ class TooLarge(Unwatchable):
 @dataclass(slots=True)
 class Apart:
     """What a walk meets and a fingerprint can leave out. memory: start and end of each array's and
-    tensor's bytes."""
+    tensor's bytes; leaves_scratch_out: leave out what random transforms of libraries note of
+    each call (scratch.py)."""
 
     generators: list[Any] = field(default_factory=list)
     memory: list[tuple[int, int]] = field(default_factory=list)
+    leaves_scratch_out: bool = False
 
 
 class Walker:
@@ -176,9 +178,11 @@ class Walker:
 
     def walk_attributes(self, value: Any, kind: type, path: str) -> None:
         held = getattr(value, "__dict__", {})
-        self._walk_named(
-            {name: each for name, each in held.items() if not is_scratch(kind, name, each)}, path
-        )
+        left_out = notes_calls(kind) if self.apart and self.apart.leaves_scratch_out else False
+        named = {name: each for name, each in held.items() if not is_scratch(kind, name, each)}
+        if left_out:
+            named = {name: each for name, each in named.items() if not is_note(each)}
+        self._walk_named(named, path)
         for owner in kind.__mro__:
             slots = owner.__dict__.get("__slots__", ())
             for name in (slots,) if isinstance(slots, str) else slots:

@@ -14,7 +14,7 @@ from typing import Any
 from stoker.memory import phases
 from stoker.memory.phases import Counts, Phase
 from stoker.memory.store import Kept, Key, Rows, Seat, ShelfAccess, Stores
-from stoker.memory.watch import Asked, Opened, global_look, tell_of_readers
+from stoker.memory.watch import Asked, Opened, global_look, sources, tell_of_readers
 
 DECODER = "decoder "  # before the name of a place that is a function, and no dataset
 _COUNT_EVERY = 16  # hits: to note each for all workers to see would cost a tenth of it
@@ -120,8 +120,9 @@ class Tally:
         if self._row is not None:
             self._row.say_origin(state)
         earlier = self._desk.stores.learnt(state)
+        self.put(sources=sources())
         if earlier is not None and not earlier.num_differed:
-            again = phases.learnt_again(earlier)
+            again = phases.learnt_again(earlier, self.counts.sources)
             self.put(**again._replace(num_samples=self.counts.num_samples)._asdict())
         return earlier is None or not earlier.num_differed
 

@@ -16,7 +16,14 @@ from zlib import crc32
 NUM_TIME = 8
 NUM_LEARN = 16
 NUM_PROVE = 32
-NUM_PROVE_AGAIN = 4  # in a run that finds a place proven by an earlier one, in this very state
+# In a run that finds values of an earlier one, where the script's own files have changed since.
+NUM_PROVE_CHANGED = 128
+# Whole samples that the original and a cut must give alike in each worker, on each way through the cut:
+# before it is used at all, and before it is used by a worker that comes later.
+NUM_ALIKE, NUM_ALIKE_AGAIN = 4, 1
+# Kept samples that each worker makes anew in an epoch before it serves one: as many as take so long.
+MAX_FIRST, FIRST_S = 4, 0.05
+NUM_AT_ONCE = 4  # samples that are made anew for one that is asked for, in a run that begins so
 # Of a place's hits one in FIRST_EVERY on average is made again up to NUM_FIRST, then one in LATER_EVERY.
 FIRST_EVERY, NUM_FIRST, LATER_EVERY = 64, 4096, 1024
 MIN_GAIN = 3.0  # times that a value must be cheaper to read than to make
@@ -43,6 +50,8 @@ MANY = 1 << 40  # samples, where nobody knows how many there are
 # A path of steps and parts is packed in one number, outer ones first.
 MAX_LEVELS, _LEVEL_BITS = 5, 12
 _NOWHERE = (1 << _LEVEL_BITS) - 1  # behind every step
+
+SOURCES_CHANGED = 2
 
 CHEAP = "its samples are made as quickly as read"
 AT_ONCE = "draws random numbers at its very first step"
@@ -94,9 +103,10 @@ class Counts(NamedTuple):
     num_samples: int = 0  # that the dataset has
     num_timed: int = 0
     timed_us: int = 0  # by them, as the median of some took
-    is_proven: int = 0  # 1: by an earlier run
+    is_proven: int = 0  # by an earlier run; SOURCES_CHANGED: whose script had other files
     is_noted: int = 0  # 1: other runs can know by now
     num_of_session: int = 0  # samples that read what another run has not: none is kept for one
+    sources: int = 0  # 63 bits that tell the script's own files; of an earlier run
 
 
 EMPTY = Counts(first_draw=packed(()))
@@ -155,8 +165,22 @@ def phase_of(known: Counts, why: str) -> tuple[Phase, str]:
         return Phase.OFF, CHEAP
     if _is_in_vain(known):
         return Phase.OFF, "what its samples depend on changes from epoch to epoch"
-    num_to_prove = NUM_PROVE_AGAIN if known.is_proven else NUM_PROVE
-    return (Phase.PROVING if known.num_proven < num_to_prove else Phase.SERVING), ""
+    return (Phase.PROVING if known.num_proven < num_to_prove(known) else Phase.SERVING), ""
+
+
+def num_to_prove(known: Counts) -> int:
+    """Return how many kept values are made anew and compared before one is served: in a run that
+    finds those of an earlier one no more than there are samples."""
+    if not known.is_proven:
+        return NUM_PROVE
+    num = NUM_PROVE_CHANGED if known.is_proven == SOURCES_CHANGED else NUM_PROVE
+    return min(num, max(known.num_samples, 1))
+
+
+def num_first(known: Counts) -> int:
+    """Return how many kept samples each worker makes anew before it serves one in an epoch."""
+    sample_s = known.timed_us / 1e6 / max(known.num_timed, 1)
+    return max(1, min(MAX_FIRST, int(FIRST_S / max(sample_s, 1e-6))))
 
 
 def of_files(known: Counts) -> Counts:
@@ -284,17 +308,20 @@ def added(counts: Sequence[Counts]) -> Counts:
         num_samples=max(each.num_samples for each in counts),
         is_proven=max(each.is_proven for each in counts),
         is_noted=max(each.is_noted for each in counts),
+        sources=max(each.sources for each in counts),
     )
 
 
-def learnt_again(earlier: Counts) -> Counts:
-    """Return the counts that a run begins with, that finds a place as an earlier one left it."""
+def learnt_again(earlier: Counts, sources: int) -> Counts:
+    """Return the counts that a run begins with, that finds a place as an earlier one left it. sources:
+    what tells the script's files now."""
     return EMPTY._replace(
         num_timed=NUM_TIME,
         timed_us=NUM_TIME * earlier.timed_us // max(earlier.num_timed, 1),
         num_learnt=NUM_LEARN,
         first_draw=earlier.first_draw,
         num_of_session=earlier.num_of_session,
-        is_proven=int(earlier.num_proven >= NUM_PROVE or earlier.is_proven),
+        is_proven=1 if earlier.sources == sources else SOURCES_CHANGED,
         is_noted=1,
+        sources=sources,
     )

@@ -14,12 +14,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from stoker.clock import now_s, thread_cpu_s, wall_ns
-from stoker.fingerprint.fingerprint import Apart, Unwatchable
+from stoker.fingerprint.fingerprint import Unwatchable
 from stoker.memory import phases
 from stoker.memory.cut import AnotherCallee, NotCuttable, Reached, Split, split_of
 from stoker.memory.desk import Desk, is_dropped, tally_of
+from stoker.memory.learning import Learning
 from stoker.memory.phases import Depth, Phase
-from stoker.memory.prefix import Prefix, with_generators
+from stoker.memory.prefix import Prefix
+from stoker.memory.proof import Proof, Verdict
 from stoker.memory.store import (
     Kept,
     Key,
@@ -35,18 +37,14 @@ from stoker.memory.watch import (
     Finding,
     Identity,
     Lesson,
-    Look,
-    State,
     are_same,
     identities,
     is_traced,
-    state_of,
 )
 
 _COUNT_BYTES_EVERY = 16  # samples made, of those that are watched: it costs 30 us
-_COMPARED = (0, 1, 4, 15)  # samples under watch, at which all that the dataset reaches is compared
-_MAX_OPEN = 8  # samples under watch, of which those do not count that show where to look further
 _REFRESH_EVERY = 64  # samples between two looks at what other workers have found
+_MAX_DRAWS = 64  # for one that is kept
 _LARGE_NBYTES = 1 << 20  # from here on a value is rather mapped than copied
 MAX_MOVES = 2  # of what a prefix reaches, in one worker
 
@@ -61,12 +59,13 @@ class Place:
         self._split = functools.cache(functools.partial(_split_of, dataset))
         self._prefix: Prefix | None = None
         self._depth: Depth | None = None
-        self._look: Look = with_generators(desk.look, [])  # while it learns
-        self._generators: list[Any] = []
-        self._num_watched = 0  # samples, by this worker
-        self._watched_s = 0.0
-        self._compared_draw = -1  # first draw that was known when fingerprints were last compared
-        self._num_proven = self._num_hits = 0  # by all workers
+        self._learning = Learning(desk, dataset, self._tally)
+        self._proof = Proof(dataset)
+        self._num_owed = (
+            0  # kept samples that are to be made anew before one is served in this epoch
+        )
+        self._num_proven = self._num_to_prove = self._num_hits = 0  # by all workers
+        self._is_again = False  # an earlier run has proven what is kept
         self._num_unknown = 0  # samples that asked what nobody can ask again
         self._dropped = b""  # states of which a value differed, among which this one is not
         self._phase = Phase.OFF
@@ -94,7 +93,7 @@ class Place:
         """Begin with what an earlier run has learnt of this very dataset. Raises Unwatchable."""
         if self._tally.origin:
             return  # the first worker that met it has
-        told = self._whole_state().lasting + repr(sorted(self._desk.trusted)).encode()
+        told = self._learning.state().lasting + repr(sorted(self._desk.trusted)).encode()
         if not self._tally.take_up(hashlib.blake2b(told, digest_size=16).digest()):
             self._leave("a sample differed when an earlier run made it again")
 
@@ -103,6 +102,7 @@ class Place:
         counts, why = self._tally.known()
         phase, why = phases.phase_of(counts, why)
         self._num_proven, self._num_hits = counts.num_proven, counts.num_hits
+        self._num_to_prove, self._is_again = phases.num_to_prove(counts), counts.is_proven > 0
         self._is_of_session = counts.num_of_session > 0
         if phase is Phase.SERVING or counts.num_differed:
             self._tally.note_for_others(counts)
@@ -119,10 +119,18 @@ class Place:
             split = None if depth.is_whole else self._split()
             look, lasts = self._desk.look, self._desk.stores.lasts
             self._prefix = Prefix(self._dataset, depth, split, look, phases.look_s(counts), lasts)
+            if not depth.is_whole:
+                self._learning.state()  # for the generators that second halves draw from
             self._dropped = b""
             self._depth = depth
+            self._begin_epoch()
         self._phase = phase
         self._tally.begin_phase(phase)
+
+    def _begin_epoch(self) -> None:
+        """Have samples made anew before one is served."""
+        self._proof.begin()
+        self._num_owed = phases.num_first(self._tally.known()[0])
 
     def _has_restated(self) -> bool:
         """Compute the state anew; returns whether it is another one. Raises Unwatchable."""
@@ -192,15 +200,15 @@ class Place:
         if self._phase is Phase.TIMING:
             return self._time
         if self._phase is Phase.LEARNING:
-            return functools.partial(self._learn, self._lesson())
+            return functools.partial(self._learn, self._learning.lesson())
         prefix = self._prefix
         assert prefix is not None
         if not prefix.is_met:
             return self._meet
-        self._tally.num_calls += 1
+        self._count_call()
         if self._tally.dropped != self._dropped and self._is_dropped():
             return self._plain
-        key = key_of(prefix.state.now, self._lasting(), told_of(index))
+        key = self._key_of(index)
         kept = self._desk.stores.find(key)
         if kept is None and not self._tally.wants_more(key, self._num_proven):
             return self._plain
@@ -211,16 +219,38 @@ class Place:
             self._refresh()
             if self._prefix is not prefix or self._phase is Phase.OFF:
                 return self._plain  # the key and the entry are of another depth
+        if kept is not None and self._owes_proof():
+            by_chance = self._by_chance(index)
+            return self._make_way(key, kept) if by_chance is None else by_chance
         if (
             kept is not None
             and self._phase is Phase.SERVING
             and not phases.must_check(self._num_hits, num_hits, key.now)
         ):
             reached = self._read(kept)
-            if reached is not None:
+            if reached is not None and self._is_trusted(reached):
                 return functools.partial(self._serve, kept, reached)
-            kept = None
-        return functools.partial(self._make, key, kept)
+            kept = None if reached is None else kept
+        return self._make_way(key, kept)
+
+    def _key_of(self, index: Any) -> Key:
+        assert self._prefix is not None
+        return key_of(self._prefix.state.now, self._lasting(), told_of(index))
+
+    def _count_call(self) -> None:
+        self._tally.num_calls += 1
+        num_samples = self._tally.counts.num_samples
+        if num_samples and self._tally.num_calls % num_samples == 0:
+            self._begin_epoch()  # of workers that live on
+
+    def _make_way(self, key: Key, kept: Kept | None) -> Callable[[Any], Any]:
+        assert self._prefix is not None
+        make = self._make if self._prefix.is_whole else self._make_by_cut
+        return functools.partial(make, key, kept)
+
+    def _is_trusted(self, reached: Reached) -> bool:
+        assert self._prefix is not None
+        return self._prefix.is_whole or self._proof.is_trusted(reached, self._phase)
 
     def _plain(self, index: Any) -> Any:
         """Make a sample that is neither kept nor compared."""
@@ -235,28 +265,110 @@ class Place:
         assert self._prefix is not None
         began_s = now_s()
         try:
-            sample = self._prefix.go_on(index, reached, is_hit=True)
+            sample = self._go_on(self._prefix, index, reached, is_hit=True)
         except AnotherCallee:  # nothing of the second half has run
             return self._meet(index)
         self._tally.serve(kept.made_us)
         self._desk.worked_s += now_s() - began_s
         return sample
 
+    def _go_on(self, prefix: Prefix, index: Any, reached: Reached, is_hit: bool = False) -> Any:
+        """Run the second half; where it raises, the dataset makes the sample."""
+        if prefix.is_whole:
+            return prefix.go_on(index, reached)
+        cut = functools.partial(prefix.go_on, index, reached, is_hit)
+        sample, why = self._proof.or_original(index, self._learning.generators, cut)
+        if why:
+            self._differ(index, why)
+        return sample
+
     def _meet(self, index: Any) -> Any:
-        """Make a sample to see what its prefix calls; from then on that is in its reach."""
-        assert self._prefix is not None
-        reached = self._prefix.meet(index)
+        """Make a sample, and see what its prefix calls; from then on that is in its reach."""
+        prefix = self._prefix
+        assert prefix is not None
+
+        def meet() -> Any:
+            return prefix.go_on(index, prefix.meet(index))
+
+        verdict = self._proof.of(index, self._learning.generators, meet)
         self._guarded(self._restate)
-        return self._prefix.go_on(index, reached)
+        self._heed(index, verdict)
+        return verdict.sample
 
     def _make(self, key: Key, kept: Kept | None, index: Any) -> Any:
+        """Make a sample of which all is remembered."""
+        began_s = now_s()
+        reached = self._first_half(key, kept, index)
+        self._desk.worked_s += now_s() - began_s
+        return reached.values[""]
+
+    def _make_by_cut(self, key: Key, kept: Kept | None, index: Any) -> Any:
+        """Make a sample of which a part is remembered."""
+        if kept is not None:
+            return self._prove(key, kept, index)
+        began_s, prefix = now_s(), self._prefix  # which may be another one afterwards
+        assert prefix is not None
+        first_half = functools.partial(self._first_half, key, None, index)
+        generators = self._learning.generators
+        reached, why = self._proof.or_original(index, generators, first_half)
+        if why:
+            self._differ(index, why)
+            return reached  # the dataset's sample
+        if self._proof.is_trusted(reached, self._phase):
+            sample = self._go_on(prefix, index, reached)
+        elif self._prefix is prefix:
+            sample = self._prove(key, None, index, reached)
+        else:
+            sample = self._dataset[index]
+        self._desk.worked_s += now_s() - began_s
+        return sample
+
+    def _prove(
+        self, key: Key, kept: Kept | None, index: Any, reached: Reached | None = None
+    ) -> Any:
+        """Make a sample by the dataset and by the cut, which goes on from what is kept if it can.
+        reached: by the first half, if that has run."""
+        prefix = self._prefix
+        assert prefix is not None
+        went_on_from: list[Reached] = []
+
+        def cut() -> Any:
+            made = reached or self._first_half(key, kept, index)
+            found = None if kept is None else self._guarded(self._read, kept)
+            went_on_from.append(found or made)
+            return prefix.go_on(index, went_on_from[0], is_hit=found is not None)
+
+        verdict = self._proof.of(index, self._learning.generators, cut)
+        if verdict.is_alike:
+            self._proof.note_alike(went_on_from[0])
+        self._heed(index, verdict)
+        return verdict.sample
+
+    def _heed(self, index: Any, verdict: Verdict) -> None:
+        if verdict.what:
+            self._differ(index, verdict.what)
+        elif verdict.why:
+            self._leave(verdict.why)
+        elif not verdict.is_alike and self._prefix is not None:
+            self._prefix.forget()  # it is to meet what is called now
+
+    def _differ(self, index: Any, what: str) -> None:
+        """Leave the dataset alone, and drop all that is kept of this state."""
+        self._tally.count(num_differed=1, num_checked=1)
+        assert self._prefix is not None
+        self._tally.drop(self._prefix.state.now)
+        self._leave(f"sample {index!r} {what} when it was made again")
+        self._guarded(self._refresh)  # which tells other runs
+
+    def _first_half(self, key: Key, kept: Kept | None, index: Any) -> Reached:
+        """Run the first half under watch, and compare what it reaches with what is kept, or keep it."""
         prefix, opened = self._prefix, self._desk.opened
         assert prefix is not None
         self._desk.watch_readers()
         before, began_ns, began_s = prefix.look(), wall_ns(), now_s()
         opened.begin(counts_bytes=self._tally.counts.num_misses % _COUNT_BYTES_EVERY == 0)
         try:
-            reached = self._desk.asked.run(prefix.run, index)
+            reached: Reached = self._desk.asked.run(prefix.run, index)
         finally:
             paths, trace = opened.end()
         made_s = now_s() - began_s
@@ -271,10 +383,55 @@ class Place:
             self._tally.count(num_misses=1)
         else:
             self._guarded(self._settle, key, kept, index, reached, paths, began_ns, made_s)
-        began_s = now_s()
-        sample = prefix.go_on(index, reached)
-        self._desk.worked_s += made_s + now_s() - began_s
-        return sample
+        return reached
+
+    # -- samples that nobody asked for -------------------------------------------------------------
+
+    def _owes_proof(self) -> bool:
+        """Whether kept samples are to be made anew before one is served."""
+        if self._phase is Phase.SERVING:
+            return self._num_owed > 0
+        return self._is_again and self._num_proven < self._num_to_prove
+
+    def _by_chance(self, index: Any) -> Callable[[Any], Any] | None:
+        """Return what makes the sample behind others, drawn by chance; None if it is to be made anew
+        itself: every other one of an epoch's first, and where no other one is found."""
+        self._num_owed -= 1
+        is_its_turn = self._phase is Phase.SERVING and self._num_owed % 2
+        if is_its_turn or type(index) is not int or self._drawn() is None:
+            return None
+        return self._after_others
+
+    def _drawn(self) -> tuple[int, Key, Kept] | None:
+        """Draw a kept sample from the whole dataset."""
+        for _ in range(_MAX_DRAWS if self._tally.counts.num_samples else 0):
+            index = self._proof.by_chance.randrange(self._tally.counts.num_samples)
+            key = self._key_of(index)
+            kept = self._desk.stores.find(key)
+            if kept is not None:
+                return index, key, kept
+        return None
+
+    def _after_others(self, index: Any) -> Any:
+        is_at_start = self._phase is Phase.PROVING
+        for _ in range(phases.NUM_AT_ONCE if is_at_start else 1):
+            drawn = self._guarded(self._drawn)
+            if self._phase is not Phase.OFF and drawn is not None:
+                self._make_for_nobody(*drawn)
+        return self._plain(index) if self._phase is Phase.PROVING else self.get(index)
+
+    def _make_for_nobody(self, index: int, key: Key, kept: Kept) -> None:
+        """Make a kept sample anew, only to be compared."""
+        generators = self._learning.generators
+        before, rows = generators.save(), self._desk.rows
+        self._desk.rows = None
+        try:
+            self._make_way(key, kept)(index)
+        except Exception:  # the dataset's: nobody has asked for it
+            self._num_owed -= 1
+        finally:
+            generators.restore(before)
+            self._desk.rows = rows
 
     # -- timing and learning -----------------------------------------------------------------------
 
@@ -287,47 +444,16 @@ class Place:
             self._guarded(self._refresh)
         return sample
 
-    def _lesson(self) -> Lesson:
-        self._desk.watch_readers()
-        counts, _ = self._tally.known()
-        if not self._num_watched:
-            self._whole_state()  # also for the generators that it finds
-        # Also when the place at which to compare is known better.
-        compares = self._num_watched in _COMPARED or counts.first_draw != self._compared_draw
-        profiles = phases.may_profile(counts, self._watched_s, phases.epoch_s(counts))
-        state = None
-        if compares:
-            state, self._compared_draw = self._whole_state, counts.first_draw
-        desk = self._desk
-        return Lesson(self._look, desk.opened, state, counts.first_draw, profiles, desk.trusted)
-
-    def _whole_state(self) -> State:
-        """Return the state of all that the dataset reaches, but its generators."""
-        apart = Apart()
-        allowed_s = phases.look_s(self._tally.known()[0])
-        lasts = self._desk.stores.lasts
-        state = state_of({"dataset": self._dataset}, apart, allowed_s, lasts)
-        if list(map(id, apart.generators)) != list(map(id, self._generators)):
-            self._generators = apart.generators
-            self._look = with_generators(self._desk.look, apart.generators)
-        return state
-
     def _learn(self, lesson: Lesson, index: Any) -> Any:
-        split, began_s = self._split(), now_s()
-        steps = None if isinstance(split, str) else split
-        sample, finding = lesson.make(self._dataset, index, steps)
-        self._watched_s += now_s() - began_s
-        self._num_watched += 1
+        split = self._split()
+        sample, finding = self._learning.make(
+            lesson, index, None if isinstance(split, str) else split
+        )
         self._guarded(self._note, finding)
         return sample
 
     def _note(self, finding: Finding) -> None:
-        first_draw = min(self._tally.counts.first_draw, phases.packed(finding.drew))
-        self._tally.put(first_draw=first_draw)
-        if finding.is_disturbed:
-            self._compared_draw = -1
-        is_counted = finding.is_final or self._num_watched > _MAX_OPEN
-        self._tally.count(num_learnt=int(is_counted), num_of_session=int(finding.is_of_session))
+        self._learning.note(finding)
         if finding.why:
             self._leave(finding.why)
         self._refresh()
@@ -405,11 +531,7 @@ class Place:
         self, index: Any, key: Key, kept: Kept, memory: memoryview, parts: list[memoryview]
     ) -> None:
         if not are_equal(parts, memory):
-            self._tally.count(num_differed=1, num_checked=1)
-            assert self._prefix is not None
-            self._tally.drop(self._prefix.state.now)
-            self._leave(f"sample {index!r} differed when it was made again")
-            self._guarded(self._refresh)
+            self._differ(index, "differed")
             return
         is_proof = self._tally.is_proof(key, kept)
         self._tally.count(num_checked=1, num_hits=1, num_proven=int(is_proof))

@@ -6,17 +6,14 @@ sample, one further inside at the next look.
 Owner: the worker's main thread.
 """
 
-import pickle
-from collections.abc import Sequence
 from operator import is_
 from typing import Any
 
 from stoker.clock import now_s
-from stoker.fingerprint import data
 from stoker.fingerprint.fingerprint import Apart
 from stoker.memory.cut import RETURNED, Halves, Level, Link, NotCuttable, Reached, Split, cut_at
 from stoker.memory.phases import Depth
-from stoker.memory.watch import NO_STATE, Look, Reach, library_generators, reach_of, state_of
+from stoker.memory.watch import NO_STATE, Generators, Look, Reach, reach_of, state_of
 
 _OF_OWN_MEMORY = {"resize", "resize_", "resize_as_", "set_", "base", "flags", "owndata"}
 _SIZED = (list, dict, set)
@@ -98,7 +95,7 @@ class Prefix:
     def meet(self, index: Any) -> Reached:
         """Run it to see what it calls; the state is known after the next `restate`."""
         self.num_moves += self.is_met
-        self._forget()
+        self.forget()
         return self.run(index)
 
     def took_another(self) -> bool:
@@ -106,10 +103,10 @@ class Prefix:
         if self._link is None or not any(link.has_changed for link in self._link.chain()):
             return False
         self.num_moves += 1
-        self._forget()
+        self.forget()
         return True
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """Meet anew what is called: it is part of the state."""
         if self._link is not None:
             self._link.forget()
@@ -129,7 +126,7 @@ class Prefix:
         """Compute the state anew. Raises Unwatchable."""
         if self._link is not None and self.state != NO_STATE and self._has_moved():
             self.num_moves += 1
-            self._forget()
+            self.forget()
             self._expect()
         if not self.is_met:
             return  # what is called is part of it
@@ -141,7 +138,7 @@ class Prefix:
         state = state_of(self._reach.values, apart, allowed_s, self._lasts)
         self.num_moves += not is_first and self.state.now != state.now
         self.state, self.apart = state, apart
-        self.look = with_generators(self._global_look, apart.generators)
+        self.look = Generators(self._global_look, apart.generators).look
         self._surface = self._surface_now()
         self._looked_s = now_s()
         self._look_took_s = self._looked_s - began_s
@@ -166,12 +163,3 @@ class Prefix:
         values, lengths = self._surface
         now, lengths_now = self._surface_now()
         return lengths != lengths_now or len(now) != len(values) or not all(map(is_, now, values))
-
-
-def with_generators(first: Look, generators: Sequence[Any]) -> Look:
-    """Return a look at the global generators and at others, of these at their whole states: pickled,
-    for what an array prints is the script's to set."""
-    kept = (*generators, *library_generators())
-    if not kept:
-        return first
-    return lambda: (first(), pickle.dumps(list(map(data.state_of, kept))))

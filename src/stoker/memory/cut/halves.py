@@ -67,6 +67,10 @@ class Reached(NamedTuple):
         inner = [] if self.inner is None else self.inner.items()
         return [self.way, self.values, self.mine, *inner]
 
+    def ways(self) -> tuple[int, ...]:
+        """Return the way of the function, then of what it called, and so on inward."""
+        return (self.way, *(() if self.inner is None else self.inner.ways()))
+
     @classmethod
     def of_items(cls, items: Sequence[Any]) -> "Reached":
         way, values, mine, *rest = items
@@ -151,7 +155,7 @@ class Halves:
         self.prefix_code = compiled(function, bare, dict.fromkeys(names))
         without = WithoutTests(self.first or "")
         node = rebuilt(bare, {"body": [without.visit(each) for each in copied(bare.body)]})
-        self.without_tests = compiled(function, node, dict.fromkeys((*names, TESTED)))
+        self.without_tests: Any = compiled(function, node, dict.fromkeys((*names, TESTED)))
         self.tested = without.tested
         self.live = [self._live_in(rest) for rest in self._ways]
 

@@ -1,5 +1,6 @@
 """What values depend on beside their dataset, if another run is to find them: machine and libraries."""
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -13,10 +14,11 @@ from typing import Any
 
 import torch
 
+from stoker.trusted import is_trusted
 from stoker.wire.palette import palette
 
 # Of values and counts: to be raised when store/coding/ or phases.py changes what they mean.
-_FORMAT = 3
+_FORMAT = 4
 # Variables that differ from terminal to terminal and from job to job; a sample that is seen to read
 # one is not kept for another run (watch/evidence.py).
 _SESSION = {
@@ -66,6 +68,21 @@ def foundations() -> bytes:
         *_packages(),
     ]
     return hashlib.blake2b(repr(told).encode(), digest_size=16).digest()
+
+
+def sources() -> int:
+    """Return 63 bits that change with the files of the script and of its own modules: all that are
+    loaded and of no installed package."""
+    paths = {
+        str(path)
+        for name, module in tuple(sys.modules.items())
+        if not is_trusted(name) and (path := getattr(module, "__file__", None))
+    }
+    told = hashlib.blake2b(digest_size=8)
+    for path in sorted(each for each in paths if "-packages/" not in each):
+        with contextlib.suppress(OSError):
+            told.update(path.encode(errors="surrogateescape") + Path(path).read_bytes())
+    return int.from_bytes(told.digest(), "little") >> 1
 
 
 def codecs() -> bytes:

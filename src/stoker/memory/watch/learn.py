@@ -14,7 +14,15 @@ from stoker.memory.watch.evidence import Evidence
 from stoker.memory.watch.files import Opened
 from stoker.memory.watch.positions import Look
 
-Fingerprint = Callable[[], object]  # to be compared
+Fingerprint = Callable[..., object]  # to be compared
+# What a sample may not do behind its first draw either, as evidence.py says it: it would show twice
+# where a sample is made twice, to be compared.
+_TRACES = (
+    "calls builtins.breakpoint", "calls builtins.input", "calls builtins.print", "calls multiprocessing.",
+    "calls posix.lseek", "calls posix.read", "calls posix.write", "calls posixsubprocess.", "calls select.",
+    "calls socket.", "calls thread.", "calls warnings.", "calls BufferedWriter.", "calls FileIO.write",
+    "calls SimpleQueue.", "calls TextIOWrapper.", "calls Thread.",
+)  # fmt: skip
 
 
 class Finding(NamedTuple):
@@ -31,7 +39,8 @@ class Finding(NamedTuple):
 
 
 class Lesson:
-    """One sample under watch. fingerprint: of all that the dataset reaches, or None not to look;
+    """One sample under watch. fingerprint: of all that the dataset reaches, or None not to look; it may
+    be asked to leave out what libraries' objects note for themselves;
     first_draw: of earlier samples, packed; profiles: see every function that is called.
     Raises what `fingerprint` raises.
 
@@ -52,13 +61,15 @@ class Lesson:
         self._fingerprint, self._first_draw = fingerprint, first_draw
         self._known: Depth | None = depth_of_draw(first_draw)
         self._state = None if fingerprint is None else fingerprint()
+        self._whole = None if fingerprint is None else fingerprint(leaves_scratch_out=True)
         self._num_modules = len(sys.modules)
         self._is_disturbed = False
         self._evidence = Evidence(self._tell if profiles else None, trusted)
         self._drew: Path | None = None
         self._here: Path = (0,)
         self._not_entered: set[Path] = set()
-        self._why = self._why_here = ""
+        self._why = self._trace = ""
+        self._heard: list[str] = []  # in this part of the sample
         self._before: object = None
 
     def make(self, dataset: Any, index: Any, split: Split | None) -> tuple[Any, Finding]:
@@ -79,6 +90,8 @@ class Lesson:
                 self._tell("asks for a file's status")
         self._note_draw()
         drew = self._drew or ()
+        if drew:
+            self._look_for_traces()
         is_open = drew in self._not_entered and packed(drew) <= self._first_draw
         of_session = self._evidence.is_of_session
         is_final = not is_open and not self._is_disturbed
@@ -128,13 +141,15 @@ class Lesson:
     def _note_draw(self) -> None:
         """Note whether the last part has drawn. Then what else was seen of it does not matter: it
         will not be remembered."""
-        if self._drew is not None:
-            return
-        if self._look() != self._before:
+        heard, self._heard = self._heard, []
+        if self._drew is None and self._look() != self._before:
             self._drew = self._here
+        if self._drew is None:
+            self._why = self._why or next(iter(heard), "")
         else:
-            self._why = self._why or self._why_here
-        self._why_here = ""
+            self._trace = self._trace or next(
+                (each for each in heard if each.startswith(_TRACES)), ""
+            )
 
     def _compare(self, here: Path) -> None:
         """Compare fingerprints where the prefix ends, as far as is known: it may change nothing."""
@@ -151,6 +166,19 @@ class Lesson:
                 if has_changed and not self._is_disturbed:
                     self._why = self._why or "changes something that the dataset reaches"
 
+    def _look_for_traces(self) -> None:
+        """Find out whether a sample that draws could be made twice, and nobody see it."""
+        if self._whole is not None and self._fingerprint is not None:
+            try:
+                has_changed = self._fingerprint(leaves_scratch_out=True) != self._whole
+            except Exception as error:
+                self._why = self._why or str(error)
+                return
+            self._is_disturbed |= has_changed and len(sys.modules) != self._num_modules
+            if has_changed and not self._is_disturbed:
+                self._trace = self._trace or "changes something that the dataset reaches"
+        if self._trace:
+            self._why = self._why or f"cannot be made twice, to be compared: it {self._trace}"
+
     def _tell(self, why: str) -> None:
-        if self._drew is None and not self._why_here:
-            self._why_here = why
+        self._heard.append(why)

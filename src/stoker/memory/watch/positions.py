@@ -15,10 +15,12 @@ import ctypes
 import pickle
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+
+from stoker.fingerprint.data import state_of
 
 NUM_WORDS = 624  # of a Mersenne twister
 _STATE_NBYTES = 4 * NUM_WORDS
@@ -31,13 +33,68 @@ Look = Callable[[], object]
 _SHARED = (("monai.transforms.transform", "Randomizable", "R"),)
 
 
-def library_generators() -> list[Any]:
+def _library_generators() -> list[Any]:
     """List the generators that objects of libraries draw from until they get one of their own."""
     found = [
         getattr(getattr(sys.modules.get(module), kind, None), name, None)
         for module, kind, name in _SHARED
     ]
     return [each for each in found if each is not None]
+
+
+class Generators:
+    """The generators that a sample may draw from: the three global ones, libraries', and those that
+    its dataset reaches. look: what it returns is to be compared: another, if one of them was drawn
+    from."""
+
+    def __init__(self, first: Look, reached: Sequence[Any]) -> None:
+        """first: the look at the global ones; reached: by the dataset."""
+        self._first, self._reached = first, tuple(reached)
+
+    def look(self) -> object:
+        own = self._own()
+        # Those of these at their whole states: pickled, for what an array prints is the script's to set.
+        return self._first() if not own else (self._first(), pickle.dumps(list(map(state_of, own))))
+
+    def save(self) -> list[Any]:
+        """Return their states, to be given to `restore`."""
+        numpy = sys.modules.get("numpy.random")
+        states = [None if numpy is None else numpy.get_state(legacy=False), random.getstate()]
+        return [_whole_state(torch.default_generator), *states, list(map(state_of, self._own()))]
+
+    def restore(self, saved: list[Any]) -> None:
+        torchs, numpys, pythons, own = saved
+        torch.default_generator.set_state(_as_tensor(torchs))
+        random.setstate(pythons)
+        if numpys is not None:
+            sys.modules["numpy.random"].set_state(numpys)
+        for generator, state in zip(self._own(), own, strict=False):
+            _set_state(generator, state)
+
+    def are_at(self, saved: list[Any]) -> bool:
+        """Whether they are where they were when that was saved."""
+        return pickle.dumps(self.save()) == pickle.dumps(saved)
+
+    def _own(self) -> tuple[Any, ...]:
+        return (*self._reached, *_library_generators())
+
+
+def _set_state(generator: Any, state: Any) -> None:
+    """Set the state of a generator to what `state_of` has returned."""
+    if isinstance(generator, random.Random):
+        generator.setstate(state)
+    elif isinstance(generator, torch.Generator):
+        generator.set_state(_as_tensor(state))
+    elif hasattr(generator, "bit_generator"):
+        generator.bit_generator.state = state
+    elif hasattr(generator, "set_state"):
+        generator.set_state(state)
+    else:
+        generator.state = state
+
+
+def _as_tensor(state: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(state), dtype=torch.uint8)
 
 
 def global_look() -> Look:
