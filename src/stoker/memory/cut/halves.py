@@ -28,6 +28,7 @@ from stoker.memory.cut.rewrite import (
     WithoutCallee,
     WithoutTests,
     copied,
+    declared,
     drop_unread,
     function_like,
     looked_up_in,
@@ -148,6 +149,10 @@ class Halves:
         body, has_cut = self._prefix(node.body, [], step, 0)
         if not has_cut:
             raise NotCuttable(f"it has no step {step}")
+        body = [
+            *declared(local, body[0]),
+            *body,
+        ]  # a name that only the rest binds is local here too
         names: dict[str, object] = {_LOCALS: locals, _STOPPED: Stopped, **self._parts}
         self.front = compiled(function, rebuilt(node, {"body": body}), names)
         bare = rebuilt(node, {"body": [WithoutCallee().visit(each) for each in copied(body)]})

@@ -5,6 +5,7 @@ Pure: standard library only.
 """
 
 import ast
+from collections.abc import Iterable
 from typing import Any
 
 from stoker.memory.cut.hoist import is_looked_up, rebuilt, replaced_first, steps_of
@@ -100,19 +101,21 @@ def _copy(node: Any) -> Any:
 
 
 def function_like(
-    node: ast.FunctionDef, body: list[ast.stmt], names: tuple[str, ...], unbound: list[str]
+    node: ast.FunctionDef, body: list[ast.stmt], names: tuple[str, ...], unbound: Iterable[str]
 ) -> ast.FunctionDef:
     """Return a definition with the same name and place. unbound: local names without a value."""
-    if unbound:
-        nothing = ast.parse("if 0: " + "; ".join(f"x{n} = 0" for n in range(len(unbound)))).body[0]
-        targets = [each for each in ast.walk(nothing) if isinstance(each, ast.Name)]
-        for target, name in zip(targets, unbound, strict=True):
-            target.id = name
-        for each in ast.walk(nothing):
-            ast.copy_location(each, body[0])
-        body = [nothing, *body]
     arguments = ast.arguments([], [ast.arg(name) for name in names], None, [], [], None, [])
+    body = [*declared(unbound, body[0]), *body]
     return rebuilt(node, {"args": arguments, "body": body, "returns": None})
+
+
+def declared(names: Iterable[str], near: ast.stmt) -> list[ast.stmt]:
+    """Return statements that make names local, and no more."""
+    targets: list[ast.expr] = [ast.Name(name, ast.Store()) for name in sorted(names)]
+    nothing = ast.If(ast.Constant(0), [ast.Assign(targets, ast.Constant(0))], [])
+    for node in ast.walk(nothing):
+        ast.copy_location(node, near)
+    return [nothing] if targets else []
 
 
 class WithoutTests(ast.NodeTransformer):
