@@ -282,11 +282,38 @@ class Add:
 
 
 class AddRandom(Add):
-    """Writes to itself, as random transforms of MONAI and Albumentations do."""
+    def __call__(self, value):
+        return value + random.random()
+
+
+class AddAndNote(Add):
+    """Writes to itself: whether each call writes it anew nobody can tell."""
 
     def __call__(self, value):
         self.number = random.random()
         return value + self.number
+
+
+class NotesBehindTheDraw(Base):
+    becomes = "cannot be made twice"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.augment = AddAndNote(3)
+
+    def __getitem__(self, i):
+        return numbers(work(i), self.augment(random.random()))
+
+
+class PrintsBehindTheDraw(Base):
+    becomes = "cannot be made twice"
+
+    def __getitem__(self, i):
+        value = work(i)
+        if random.random() > 2:
+            return value
+        print(end="")
+        return numbers(value)
 
 
 class HeadOfACompose(Base):
@@ -666,7 +693,7 @@ class MutatedArgument(Base):
 class SecondHalfMoves(Base):
     """What the first half reads is changed by the second."""
 
-    becomes = "changes while"
+    becomes = "cannot be made twice"
 
     def __init__(self, folder):
         super().__init__(folder)
@@ -948,12 +975,8 @@ class Fresh(Base):
 
 
 class AddLate(Add):
-    """Writes to itself behind its draw."""
-
     def __call__(self, value):
-        value = value + work(self.number)
-        self.last = random.random()
-        return value + self.last
+        return value + work(self.number) + random.random()
 
 
 class InAnObject(Base):
@@ -1073,7 +1096,7 @@ class LooksUpFirst(Base):
 class LooksUpLate(Base):
     """As above, but behind the first draw."""
 
-    becomes = KEPT
+    becomes = "cannot be made twice"
 
     def __init__(self, folder):
         super().__init__(folder)
