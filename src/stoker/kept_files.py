@@ -35,6 +35,7 @@ BODY = struct.Struct(
 CHECK_AT = BODY.size  # 40: eight bytes of checksum
 assert CHECK_AT + 8 == SLOT_NBYTES
 _MAX_FILES = 1 << 16  # 0.2 s to look at; 2,000 runs of 16 workers
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL
 _RANDOM_NBYTES = 12
 _RUN = re.compile(r"[0-9a-f]{12,24}-[0-9]{1,2}")  # and seat
 _PART = re.compile(r".+\.[0-9a-f]{24}\.part")
@@ -185,16 +186,17 @@ class KeptFiles(KeptFolder):
         found: list[int] = []
         try:
             for suffix in (self._values, self._index):
-                found.append(self._open_seats(name + suffix))
+                found.append(self._open_seats_file(name + suffix))
                 if not is_kept:
-                    self.remove(name + suffix)
+                    with self._opened() as folder:
+                        os.unlink(name + suffix, dir_fd=folder)
         except OSError:
             for fd in found:
                 os.close(fd)
             raise
         return found[0], found[1]
 
-    def _open_seats(self, name: str) -> int:
+    def _open_seats_file(self, name: str) -> int:
         try:
             return self.open(name, _NEW)
         except FileExistsError:  # the seat's worker before has made it
@@ -211,9 +213,6 @@ class KeptFiles(KeptFolder):
 
     def remove_pair(self, name: str) -> None:
         self.remove(name + self._index, name + self._values)
-
-
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL
 
 
 def _open_own(path: str, flags: int, folder: int | None = None) -> int:

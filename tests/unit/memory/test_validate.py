@@ -87,6 +87,7 @@ MADE_UP = {
     "an array's strides that overlap": (*A[:3], (0, 4), *A[4:]),
     "an array's negative strides": (*A[:3], (-16, 4), *A[4:]),
     "an array's odd strides": (*A[:3], (17, 5), *A[4:]),
+    "an array's true strides": (*A[:2], (0, 3), (True, 0), 0, 0),
     "more dimensions than NumPy has": (*A[:2], (1,) * 99, (4,) * 99, 4, 0),
     "planes of few elements": (*T[:5], 2),
     "negative planes": (*T[:5], -1),

@@ -90,8 +90,8 @@ class _Check:
                 self._elements(shape, strides, DTYPES[dtype].itemsize, nbytes, coded, kind == "R")
             case ("a", str(dtype), shape, steps, int(nbytes), int(coded)):
                 item_nbytes = _item_nbytes(dtype)
-                pairs = zip(shape, steps, strict=True)
-                _must(all(num < 2 or step % item_nbytes == 0 for num, step in pairs))
+                for num, step in zip(shape, steps, strict=True):
+                    _must(type(step) is int and (num < 2 or step % item_nbytes == 0))
                 strides = tuple(step // item_nbytes for step in steps)
                 self._elements(shape, strides, item_nbytes, nbytes, coded, False)
             case ("i", str(mode), (int(width), int(height)), info, int(), bool(), int(nbytes)):
@@ -107,22 +107,17 @@ class _Check:
         self, shape: Any, strides: Any, item_nbytes: int, nbytes: int, coded: int, in_rows: bool
     ) -> None:
         _must(type(shape) is tuple and type(strides) is tuple and len(shape) <= _MAX_DIMS)
-        for num, stride in zip(shape, strides, strict=True):
-            _must(
-                type(num) is type(stride) is int
-                and num >= 0
-                and abs(stride * item_nbytes) < 1 << 63
-            )
+        _must(all(type(each) is int for each in (*shape, *strides)) and len(shape) == len(strides))
+        _must(all(abs(stride * item_nbytes) < 1 << 63 for stride in strides))
+        _must(min(shape, default=0) >= 0)
         _must(math.prod(max(num, 1) for num in shape) * item_nbytes < 1 << 63)
         order = order_of(shape, strides)
         _must(order is not None and nbytes == math.prod(shape) * item_nbytes)
-        if not coded:
-            self._take(nbytes)
-            return
-        lying = [shape[k] for k in order] if order and not in_rows else shape
-        _must(palette is not None)
-        [planes] = [each for each in planes_of(lying, item_nbytes) if each.num == coded]
-        self._take(planes.coded_nbytes)
+        if coded:
+            lying = [shape[k] for k in order] if order and not in_rows else shape
+            _must(palette is not None)
+            [nbytes] = [x.coded_nbytes for x in planes_of(lying, item_nbytes) if x.num == coded]
+        self._take(nbytes)
 
     def _take(self, nbytes: int) -> None:
         _must(self._at + nbytes <= self._end)
@@ -135,16 +130,14 @@ def _must(is_so: bool) -> None:
 
 
 def _check_plain(value: Any, depth: int) -> None:
-    kind = type(value)
-    _must(kind in PLAIN or (kind in (tuple, list, dict) and depth <= MAX_DEPTH))
-    if kind in PLAIN:
+    if type(value) in PLAIN:
         return
-    if kind is dict:
+    _must(type(value) in (tuple, list, dict) and depth <= MAX_DEPTH)
+    if type(value) is dict:
         _must(all(type(key) in KEYS for key in value))
         value = value.values()
     for item in value:
-        if type(item) not in PLAIN:
-            _check_plain(item, depth + 1)
+        _check_plain(item, depth + 1)
 
 
 def _is_dict(told: Any) -> bool:
