@@ -108,12 +108,12 @@ class KeptFolder:
         with self._opened() as folder:
             return _open_own(name, flags, folder)
 
-    def read(self, name: str, max_nbytes: int | None = None) -> bytes:
+    def read(self, name: str, max_nbytes: int) -> bytes:
         """Return a file's bytes, so many at most; none if there is no such file."""
-        most = self.max_nbytes if max_nbytes is None else min(max_nbytes, self.max_nbytes)
         try:
             with os.fdopen(self.open(name), "rb") as file:
-                return file.read(min(most, os.fstat(file.fileno()).st_size))
+                nbytes = os.fstat(file.fileno()).st_size
+                return file.read(min(nbytes, max_nbytes, self.max_nbytes))
         except OSError:
             return b""
 

@@ -121,7 +121,7 @@ def test_a_folder_that_is_opened_to_others_during_a_run_is_read_no_more(tmp_path
     files = KeptFiles(tmp_path, MUCH, ".values", ".index")
     files.write("a", [b"mine"])
     files.path.chmod(0o770)
-    assert files.read("a") == b""
+    assert files.read("a", MUCH) == b""
     with pytest.raises(OSError, match="other users"):
         files.write("b", [b"mine"])
     assert [path.name for path in files.path.iterdir()] == ["a"]
@@ -170,7 +170,7 @@ def test_an_index_of_holes_takes_no_time(opened, kind, tmp_path):
             file.truncate(2 << 30)
     began_s = now_s()
     opened(tmp_path)
-    assert now_s() - began_s < 1
+    assert now_s() - began_s < 10  # of which each took more than 60
 
 
 @pytest.mark.parametrize(
@@ -203,13 +203,13 @@ def test_a_seats_next_worker_writes_on_to_its_files(tmp_path):
         for fd in files.open_new(files.name_of(0), is_kept=True):
             os.write(fd, text)
             os.close(fd)
-    assert files.read(f"{files.name_of(0)}.values") == b"second"
+    assert files.read(f"{files.name_of(0)}.values", MUCH) == b"second"
 
 
 def test_no_more_of_a_file_is_read_than_the_folder_may_hold(tmp_path):
     files = KeptFiles(tmp_path, 10, ".values", ".index")
     files.write("a", [b"0123456789", b"more"])
-    assert files.read("a") == b"0123456789"
+    assert files.read("a", MUCH) == b"0123456789"
     assert files.read("a", 4) == b"0123"
 
 

@@ -21,6 +21,7 @@ from stoker.storage.serving.folder import Folder
 
 _HEAD = struct.Struct("<8sQI")  # name of the format, bytes of the contents' JSON, its crc
 _MAGIC = b"stoklis2"
+_MAX_NBYTES = 1 << 30  # of some 10 million names
 _LISTED, _LEARNT = "listed", "learnt"
 Contents = dict[str, dict[str, tuple[int, int, int]]]  # kind, folder: offset, bytes, crc
 
@@ -34,7 +35,7 @@ class KeptListing:
         self._contents: Contents = {}
         self._data = b""
         with contextlib.suppress(ValueError, struct.error):
-            data = folder.read(self._name)
+            data = folder.read(self._name, _MAX_NBYTES)
             magic, nbytes, crc = _HEAD.unpack_from(data)
             told = data[_HEAD.size : _HEAD.size + nbytes]
             if magic == _MAGIC and zlib.crc32(told) == crc:
