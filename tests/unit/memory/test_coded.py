@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.memory.store import Value, encode
+from stoker.memory.store import Value, encode, is_valid
 from stoker.memory.store.coding import encoding
 from stoker.wire.palette import LIBRARY, palette
 
@@ -49,6 +49,7 @@ def same(found, tensor):
 
 
 def memory_of(value, in_rows=False):
+    assert is_valid(memoryview(b"".join(encode((value,), in_rows=in_rows))))
     return bytearray(b"".join(encode(value, in_rows=in_rows)))
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from stoker.memory.store import NotStorable, Value, encode, is_alone
+from stoker.memory.store import NotStorable, Value, encode, is_alone, is_valid
 from stoker.memory.store.coding.layout import HEAD
 
 PLAIN = st.one_of(
@@ -35,6 +35,7 @@ NESTED = st.recursive(
 
 
 def there_and_back(value, copied=False):
+    assert is_valid(memoryview(b"".join(encode((value,)))))
     memory = bytearray(b"".join(encode(value)))
     return Value(memoryview(memory)).build(copied)
 

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from stoker.memory.cut import compose
-from stoker.memory.store import NotStorable, Value, encode, is_alone
+from stoker.memory.store import NotStorable, Value, encode, is_alone, is_valid
 
 
 def there_and_back(value, copied=True):
+    assert is_valid(memoryview(b"".join(encode((value,)))))
     memory = bytearray(b"".join(encode(value)))
     return Value(memoryview(memory)).build(copied)
 

@@ -7,6 +7,7 @@ from array import array
 import pytest
 
 from stoker.clock import Deadline
+from stoker.kept_files import NAME, KeptFolder
 from stoker.storage.origins import UNKNOWN, Changed, Entry, Missing
 from stoker.storage.reading.stats import StorageStats
 from stoker.storage.serving.folder import Folder, inode_of
@@ -22,10 +23,15 @@ ENTRIES = {
     "large": Entry(False, 1 << 60, 1 << 62, "x" * 100),
 }
 NOTHING = Folder("", {})
+MUCH = 1 << 20
 
 
 def kept(folder, url="s3://a"):
-    return KeptListing(folder, url)
+    return KeptListing(KeptFolder(folder, MUCH), url)
+
+
+def files(folder):
+    return list((folder / NAME).iterdir())
 
 
 def test_what_was_kept_is_found_again(tmp_path):
@@ -52,7 +58,7 @@ def test_folders_that_a_run_has_not_looked_at_stay_kept(tmp_path):
 @pytest.mark.parametrize("at", [0, 10, 25, 200, -5])
 def test_a_damaged_file_is_none_and_never_a_wrong_one(tmp_path, at):
     kept(tmp_path).save({"": Folder("", ENTRIES), "b": Folder("b", ENTRIES)}, {})
-    (file,) = tmp_path.iterdir()
+    (file,) = files(tmp_path)
     data = bytearray(file.read_bytes())
     data[at] ^= 1
     file.write_bytes(data)
@@ -137,15 +143,15 @@ def test_what_has_changed_is_kept_before_the_run_ends(run, tmp_path):
 
 def test_what_runs_have_left_that_were_killed_while_they_wrote_is_removed(tmp_path):
     kept(tmp_path).save({"": NOTHING}, {})
-    (file,) = tmp_path.iterdir()
-    torn, young = (file.with_suffix(f".{pid}.part") for pid in (1, 2))
-    other = file.with_name("of-another-url.1.part")
+    (file,) = files(tmp_path)
+    names = (f"{file.name}.{'1' * 24}.part", f"{file.name}.{'2' * 24}.part", "mine.part")
+    torn, young, other = (file.with_name(name) for name in names)
     for each in (torn, young, other):
         each.write_bytes(b"half")
     for each in (torn, other):
         os.utime(each, (0, 0))
     kept(tmp_path).save({"": Folder("", ENTRIES)}, {})
-    assert set(tmp_path.iterdir()) == {file, young, other}
+    assert set(files(tmp_path)) == {file, young, other}
 
 
 @pytest.mark.parametrize("why", ["ended before it was compared", "a file was another one"])

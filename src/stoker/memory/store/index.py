@@ -49,7 +49,7 @@ class Index:
         return False
 
     def load(self, slots: bytes, pid: int) -> None:
-        """Add slots as another index has them, those that are damaged left out; while nobody else
+        """Add slots as another index has them, up to the first that is damaged; while nobody else
         writes. pid: in place of theirs."""
         memory, mask = self._memory, self._mask & ~(_PROBES - 1)
         maker = _PID.pack(pid)
@@ -57,7 +57,7 @@ class Index:
         for at in range(0, len(slots) - SLOT_NBYTES + 1, SLOT_NBYTES):
             body = slots[at : at + CHECK_AT]
             if _checksum(body) != slots[at + CHECK_AT : at + SLOT_NBYTES]:
-                continue
+                break
             body = body[:_PID_AT] + maker + body[_PID_AT + _PID.size :]
             key = body[:KEY_NBYTES]
             first = int.from_bytes(key[:8], "little") & mask

@@ -20,12 +20,14 @@ from stoker.storage.reading.stats import StorageStats
 
 _BLOCKS, _INDEX = ".blocks", ".blockindex"
 _SEAT = 0  # one process writes
+_MAX_EARLIER = 256  # runs' files, of which each takes a descriptor
+_MAX_INDEX_NBYTES = 96 << 20  # of all of them: 2 million blocks
 _LOOK_EVERY_NBYTES = 64 << 20  # written, between two looks at what other runs have written
 _MAX_WAITING = 256  # blocks; what comes while the disk is that far behind is not kept
 
 
 class Disk:
-    """Raises OSError where the folder cannot be made."""
+    """Raises OSError where the folder cannot be made, or is not safe."""
 
     def __init__(
         self,
@@ -36,32 +38,33 @@ class Disk:
         say: Callable[[str], None],
     ) -> None:
         self._budget_nbytes, self.keeps, self._stats, self._say = nbytes, keeps, stats, say
-        self._files = KeptFiles(path, _BLOCKS, _INDEX)
+        self.files = KeptFiles(path, nbytes, _BLOCKS, _INDEX)
         self._where: dict[bytes, tuple[int, Entry]] = {}  # descriptor and place of a block
         self._tail = self._num_slots = 0
         self._is_full = False
         self._read_fds: set[int] = set()  # of earlier runs' files
         self._earlier: dict[int, str] = {}  # files of earlier runs that no block was read from yet
         if keeps:
-            for name in self._files.earlier():
-                self._load(name)
-        self._values_fd, self._index_fd = self._files.open_new(self._files.name_of(_SEAT), keeps)
-        self._others_nbytes = self._files.used_nbytes()
+            for name, slots in self.files.earlier(_MAX_EARLIER, _MAX_INDEX_NBYTES):
+                self._load(name, slots)
+        self._values_fd, self._index_fd = self.files.open_new(self.files.name_of(_SEAT), keeps)
+        self._others_nbytes = self.files.used_nbytes()
         self._waiting: queue.Queue[tuple[Key, bytes] | threading.Event | None] = queue.Queue(
             _MAX_WAITING
         )
         self._writer = threading.Thread(target=self._write_all, name="storage-disk", daemon=True)
         self._writer.start()
 
-    def _load(self, name: str) -> None:
-        fd = self._files.open_values(name)
+    def _load(self, name: str, slots: bytes) -> None:
+        fd = self.files.open_values(name)
         if fd is None:
             return
         self._earlier[fd] = name
-        slots = self._files.slots_of(name)
-        for at in range(0, len(slots) - SLOT_NBYTES + 1, SLOT_NBYTES):
-            if (found := read_slot(slots[at : at + SLOT_NBYTES])) is not None:
-                self._where[found[0]] = fd, found[1]
+        for at in range(0, len(slots), SLOT_NBYTES):
+            found = read_slot(slots[at : at + SLOT_NBYTES])
+            if found is None:
+                return
+            self._where[found[0]] = fd, found[1]
 
     def find(self, key: Key) -> bytes | None:
         """Return a block; None if it is not here, or was damaged and is forgotten now."""
@@ -73,7 +76,7 @@ class Disk:
         if self._earlier.pop(fd, None) is not None:
             self._read_fds.add(fd)
         try:
-            data = os.pread(fd, entry.nbytes, entry.offset)
+            data = os.pread(fd, entry.nbytes, entry.offset) if self.files.has(fd, entry) else b""
         except OSError:
             data = b""
         if len(data) == entry.nbytes and xxh3_64_intdigest(data) & 0xFFFFFFFF == entry.check:
@@ -97,11 +100,11 @@ class Disk:
             gone, self._earlier = self._earlier, {}
             self._where = {key: at for key, at in self._where.items() if at[0] not in gone}
             for fd, name in gone.items():
-                self._files.remove(name)
+                self.files.remove_pair(name)
                 os.close(fd)
             with contextlib.suppress(OSError):
                 own = self._tail + self._num_slots * SLOT_NBYTES
-                self._others_nbytes = max(self._files.used_nbytes() - own * self.keeps, 0)
+                self._others_nbytes = max(self.files.used_nbytes() - own * self.keeps, 0)
                 self._is_full = False
 
     def flush(self) -> None:
@@ -133,7 +136,7 @@ class Disk:
                 self._write(*each)
             except OSError as error:
                 self._is_full = True
-                self._say(f"nothing more is kept in {self._files.path}: {error.strerror or error}")
+                self._say(f"nothing more is kept in {self.files.path}: {error.strerror or error}")
 
     def _write(self, key: Key, data: bytes) -> None:
         own = self._tail + self._num_slots * SLOT_NBYTES
@@ -152,7 +155,7 @@ class Disk:
         self._stats.disk_kept_nbytes += len(data)
         if before // _LOOK_EVERY_NBYTES != self._tail // _LOOK_EVERY_NBYTES:
             with contextlib.suppress(OSError):
-                total = self._files.used_nbytes()
+                total = self.files.used_nbytes()
                 self._others_nbytes = max(total - own, 0) if self.keeps else total
 
 

@@ -10,20 +10,18 @@ One thread at a time may save.
 
 import contextlib
 import json
-import os
 import struct
 import zlib
 from collections.abc import Collection, Mapping
 from hashlib import blake2b
-from pathlib import Path
 
-from stoker.clock import wall_ns
+from stoker.kept_files import KeptFolder
 from stoker.storage.origins import Entry
 from stoker.storage.serving.folder import Folder
 
 _HEAD = struct.Struct("<8sQI")  # name of the format, bytes of the contents' JSON, its crc
 _MAGIC = b"stoklis2"
-TORN_AFTER_NS = 3600 * 10**9  # to write a million names takes seconds
+_MAX_NBYTES = 1 << 30  # of some 10 million names
 _LISTED, _LEARNT = "listed", "learnt"
 Contents = dict[str, dict[str, tuple[int, int, int]]]  # kind, folder: offset, bytes, crc
 
@@ -31,12 +29,13 @@ Contents = dict[str, dict[str, tuple[int, int, int]]]  # kind, folder: offset, b
 class KeptListing:
     """folder: where it is kept. Reading fails silently: then there is nothing kept."""
 
-    def __init__(self, folder: Path, url: str) -> None:
-        self._path = folder / f"{blake2b(url.encode(), digest_size=16).hexdigest()}.listing"
+    def __init__(self, folder: KeptFolder, url: str) -> None:
+        self._files = folder
+        self._name = f"{blake2b(url.encode(), digest_size=16).hexdigest()}.listing"
         self._contents: Contents = {}
         self._data = b""
-        with contextlib.suppress(OSError, ValueError, struct.error):
-            data = self._path.read_bytes()
+        with contextlib.suppress(ValueError, struct.error):
+            data = folder.read(self._name, _MAX_NBYTES)
             magic, nbytes, crc = _HEAD.unpack_from(data)
             told = data[_HEAD.size : _HEAD.size + nbytes]
             if magic == _MAGIC and zlib.crc32(told) == crc:
@@ -84,20 +83,6 @@ class KeptListing:
                 parts.append(data)
                 at += len(data)
         told = json.dumps(contents).encode()
-        part = self._path.with_suffix(f".{os.getpid()}.part")
-        self._remove_torn()
-        try:
-            with part.open("wb") as opened:
-                opened.write(_HEAD.pack(_MAGIC, len(told), zlib.crc32(told)) + told)
-                opened.writelines(parts)
-            part.replace(self._path)
-        except OSError:
-            part.unlink(missing_ok=True)
-            raise
-
-    def _remove_torn(self) -> None:
-        """Remove what runs have left that were killed while they wrote; long ago: others may write now."""
-        for part in self._path.parent.glob(f"{self._path.stem}.*.part"):
-            with contextlib.suppress(OSError):
-                if wall_ns() - part.stat().st_mtime_ns > TORN_AFTER_NS:
-                    part.unlink()
+        self._files.remove_torn()
+        head = _HEAD.pack(_MAGIC, len(told), zlib.crc32(told))
+        self._files.write(self._name, [head, told, *parts])

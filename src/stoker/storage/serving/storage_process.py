@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from stoker import speak
-from stoker.kept_files import NAME
 from stoker.storage.archives import open_url
 from stoker.storage.asking.control import Listener, Message
 from stoker.storage.learning.learnt import Learnt, Wanted
@@ -68,8 +67,9 @@ class Serving:
         for path, url, fd in mounts:
             with _slowness_is_said(url):
                 origin = _open(url, way)
-            keeps = disk is not None and disk[2] and not origin.has_list
-            kept = KeptListing(disk[0] / NAME, url) if keeps and disk is not None else None
+            opened = self._blocks.disk
+            keeps = opened is not None and opened.keeps and not origin.has_list
+            kept = KeptListing(opened.files, url) if keeps and opened is not None else None
             tree = Tree(origin, self.stats, limit_s, kept, speak.say)
             mounted = Mounted(path, origin, tree, self._blocks, self._reads)
             _check(mounted, min(limit_s, ANSWERS_WITHIN_S))

@@ -17,6 +17,9 @@ from stoker.memory.store.coding.layout import (
     ALIGN_NBYTES,
     DTYPES,
     HEAD,
+    IMAGE_BITS,
+    KEYS,
+    MAX_DEPTH,
     PATHS,
     PLAIN,
     NotStorable,
@@ -25,8 +28,6 @@ from stoker.memory.store.coding.layout import (
 )
 from stoker.wire.palette import palette, planes_of
 
-_MAX_DEPTH = 16
-_MODES = {"1", "L", "LA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "I", "F", "I;16"}
 _IMAGE_NAMES = {"_im", "_mode", "_size", "palette", "info", "_readonly", "_exif"}  # Pillow 11 to 13
 
 
@@ -42,7 +43,7 @@ class _Encoder:
             return ("v", value)
         if kind in PATHS:
             return ("p", PATHS.index(kind), str(value))
-        if depth > _MAX_DEPTH:
+        if depth > MAX_DEPTH:
             raise NotStorable("is nested too deeply")
         if kind is tuple or kind is list:
             items = [self.describe(each, depth + 1) for each in value]
@@ -69,7 +70,7 @@ class _Encoder:
             return ("n", value.dtype.str, value.tobytes())
         image = sys.modules.get("PIL.Image")
         if image is not None and kind is image.Image:
-            return self._image(value)
+            return self._image(value, depth)
         raise NotStorable(f"is a {kind.__module__}.{kind.__qualname__}")
 
     def _tensor(self, value: torch.Tensor) -> tuple[Any, ...]:
@@ -87,7 +88,7 @@ class _Encoder:
         ):
             raise NotStorable("a tensor that is more than its values")
         shape, strides = tuple(value.shape), tuple(value.stride())
-        order = _order_of(shape, strides)
+        order = order_of(shape, strides)
         if order is None:
             raise NotStorable("a tensor that shows only a part of its memory")
         self._note(value.data_ptr(), value.nbytes)
@@ -103,7 +104,7 @@ class _Encoder:
         if value.dtype.kind not in "biufc" or not value.flags.writeable or not value.flags.aligned:
             raise NotStorable("an array that is more than its numbers")
         strides = tuple(step // max(value.itemsize, 1) for step in value.strides)
-        order = _order_of(value.shape, strides)
+        order = order_of(value.shape, strides)
         if order is None:
             raise NotStorable("an array that shows only a part of its memory")
         lying = tuple(value.shape[k] for k in order) if order else value.shape
@@ -112,12 +113,16 @@ class _Encoder:
         coded = self._elements(address, lying, value.itemsize, value)
         return ("a", value.dtype.str, tuple(value.shape), tuple(value.strides), value.nbytes, coded)
 
-    def _image(self, value: Any) -> tuple[Any, ...]:
-        if set(vars(value)) - _IMAGE_NAMES or value.palette is not None or value.mode not in _MODES:
+    def _image(self, value: Any, depth: int) -> tuple[Any, ...]:
+        if (
+            set(vars(value)) - _IMAGE_NAMES
+            or value.palette is not None
+            or value.mode not in IMAGE_BITS
+        ):
             raise NotStorable("an image with more than its pixels")
         if getattr(value, "_exif", None) is not None:
             raise NotStorable("an image with more than its pixels")
-        info = self.describe(value.info, 1)
+        info = self.describe(value.info, depth + 1)
         pixels = memoryview(value.tobytes())
         self._add(pixels)
         return (
@@ -172,7 +177,7 @@ def encode(
 
 def _key(key: Any) -> Any:
     """Return what stands for a key of a dict. Raises NotStorable."""
-    if type(key) in (str, int, bool):
+    if type(key) in KEYS:
         return key
     member = subclasses.member_of(key)
     if member is None:
@@ -180,7 +185,7 @@ def _key(key: Any) -> Any:
     return member
 
 
-def _order_of(shape: Any, strides: Any) -> tuple[int, ...] | None:
+def order_of(shape: Any, strides: Any) -> tuple[int, ...] | None:
     """Return the order of dimensions in which the memory is dense; () if it is their own.
 
     None if there is none: then there are gaps, or a value is seen twice.

@@ -17,6 +17,7 @@ import torch
 HEAD = struct.Struct("<II")  # bytes of the description, number of buffers
 ALIGN_NBYTES = 64
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
+KEYS = (str, int, bool)  # of a dict
 PATHS = (pathlib.PosixPath, pathlib.PurePosixPath)
 DTYPES = {
     str(dtype): dtype
@@ -25,6 +26,11 @@ DTYPES = {
         torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128,
     )
 }  # fmt: skip
+IMAGE_BITS = {
+    "1": 1, "L": 8, "LA": 16, "RGB": 24, "RGBA": 32, "RGBX": 32, "CMYK": 32, "YCbCr": 24, "HSV": 24,
+    "I": 32, "F": 32, "I;16": 16,
+}  # fmt: skip  # a pixel, by mode
+MAX_DEPTH = 16  # of containers in each other
 IMMUTABLE = (*PLAIN, *PATHS)
 
 

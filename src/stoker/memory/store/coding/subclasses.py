@@ -29,6 +29,11 @@ def number_of(kind: type) -> int | None:
     return _CLASSES.index(name) if name in _CLASSES and _class(name) is kind else None
 
 
+def is_loaded(number: int) -> bool:
+    """Whether a number is that of a known class, so that `made` can be called."""
+    return number in range(len(_CLASSES)) and _class(_CLASSES[number]) is not None
+
+
 def plain(value: torch.Tensor) -> torch.Tensor:
     """View such a tensor as one of torch's own class."""
     with torch._C.DisableTorchFunctionSubclass():
@@ -59,3 +64,8 @@ def member_of(value: Any) -> tuple[str, str, str] | None:
 
 def member(module: str, kind: str, name: str) -> Any:
     return getattr(sys.modules[module], kind)[name]
+
+
+def is_member(told: Any) -> bool:
+    """Whether this is what `member_of` returns."""
+    return type(told) is tuple and told[0] in _ENUMS and member_of(member(*told)) == told

@@ -48,11 +48,11 @@ class DiskWish(NamedTuple):
 
 
 class Disk:
-    """Raises OSError where the folder cannot be made or the memory is refused."""
+    """Raises OSError where the folder cannot be made or is not safe, or the memory is refused."""
 
     def __init__(self, wish: DiskWish) -> None:
         self._wish = wish
-        self._folder = Folder(wish.path)
+        self._folder = Folder(wish.path, wish.nbytes)
         self._files: dict[int, tuple[int, int]] = {}  # of the seats
         self._told: dict[int, tuple[descriptors.Identity, ...]] = {}  # which files these are
         self._num_segments = NUM_SEATS
@@ -91,12 +91,13 @@ class Disk:
     # -- the trainer's ---------------------------------------------------------------------------
 
     def _load(self) -> None:
-        """Take up what earlier runs have kept."""
-        for name in self._folder.earlier()[: MAX_SEGMENTS - NUM_SEATS]:
+        """Take up what earlier runs have kept, as much as the index has room for."""
+        most = MAX_SEGMENTS - NUM_SEATS, _NUM_SLOTS * SLOT_NBYTES
+        for name, slots in self._folder.earlier(*most):
             number, self._num_segments = self._num_segments, self._num_segments + 1
             at = _NAMES_AT + number * _NAME.size
             self._arena.view(at, _NAME.size)[:] = _NAME.pack(name.encode())
-            self._index.load(self._folder.slots_of(name), number)
+            self._index.load(slots, number)
 
     def open_seats(self, seats: list[int]) -> None:
         """Before workers are forked open the files without a name that they write to."""
@@ -122,7 +123,7 @@ class Disk:
             self._was_full[0] = 0
             for number in range(NUM_SEATS, self._num_segments):
                 if not self._was_read[number]:
-                    self._folder.remove(self._name_of(number))
+                    self._folder.remove_pair(self._name_of(number))
             self._look_at_others()
 
     def used_nbytes(self) -> int:
@@ -162,10 +163,10 @@ class Disk:
     def read(self, entry: Entry) -> memoryview | None:
         """Return a copy of a value, in memory of its own; None if it is damaged or gone."""
         fd = self._descriptor_of(entry.pid)
-        if fd is None:
-            return None
-        found = _memory_of(entry.nbytes)
         try:
+            if fd is None or not self._folder.has(fd, entry):
+                return None
+            found = _memory_of(entry.nbytes)
             num = os.preadv(fd, [found], entry.offset)
         except OSError:
             return None

@@ -7,43 +7,36 @@
 Promise: nothing that is read here is run or believed without its checksum.
 """
 
-import contextlib
-import os
-import re
 import zlib
 from pathlib import Path
 
-from stoker.clock import wall_ns
-from stoker.kept_files import KeptFiles, used_s
+from stoker.kept_files import KeptFiles
 from stoker.memory.phases import EMPTY, Counts
 from stoker.memory.store.rows import pack_counts, unpack_counts
 
 _VALUES, _INDEX, _PLACE = ".values", ".index", ".place"
-_PART = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{12}-[0-9]+")  # of a place, while it is being written
 _CRC_NBYTES = 4
-_MAX_PLACES = 1024  # 200 bytes each; each edit of a dataset is another place: those used last stay
-_LEFT_S = 3600  # a part is written in a millisecond: after so long it has lost its writer
+_MAX_PLACE_NBYTES = 4096  # one has 200
+_MAX_PLACES = 1024  # each edit of a dataset is another place: those used last stay
 
 
 class Folder(KeptFiles):
-    """Raises OSError where it cannot be made."""
+    """Raises OSError where it cannot be made, or is not safe."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, _VALUES, _INDEX)
-        with contextlib.suppress(OSError):  # another user's
-            self._prune()
+    def __init__(self, path: Path, max_nbytes: int) -> None:
+        super().__init__(path, max_nbytes, _VALUES, _INDEX)
+        self.remove_torn()
+        places = {name: told for name, told in self.files().items() if name.endswith(_PLACE)}
+        self.remove(*sorted(places, key=lambda name: places[name].st_mtime)[:-_MAX_PLACES])
 
     def learnt(self, digest: bytes) -> Counts | None:
         """Return what an earlier run learnt of a dataset in this very state."""
-        try:
-            told = self.at(digest.hex(), _PLACE).read_bytes()
-        except OSError:
-            return None
+        name = digest.hex() + _PLACE
+        told = self.read(name, _MAX_PLACE_NBYTES)
         numbers, crc = told[:-_CRC_NBYTES], told[-_CRC_NBYTES:]
         if crc != _crc(numbers):
             return None
-        with contextlib.suppress(OSError):
-            os.utime(self.at(digest.hex(), _PLACE))
+        self.note_use(name)
         counts = unpack_counts(numbers)
         return None if counts == EMPTY else counts
 
@@ -53,24 +46,7 @@ class Folder(KeptFiles):
         if earlier is not None and earlier.num_differed and not counts.num_differed:
             return
         numbers = pack_counts(counts)
-        path = self.at(digest.hex(), _PLACE)
-        # All at once, for another process may be reading it.
-        part = path.with_suffix(f".{self.run}-{os.getpid()}")
-        try:
-            part.write_bytes(numbers + _crc(numbers))
-            part.replace(path)
-        except OSError:
-            part.unlink(missing_ok=True)
-            raise
-
-    def _prune(self) -> None:
-        """Remove what was learnt of datasets that nobody has asked for longest. Raises OSError."""
-        files = list(self.path.iterdir())
-        places = sorted((path for path in files if path.suffix == _PLACE), key=used_s)
-        since_s = wall_ns() / 1e9 - _LEFT_S
-        parts = [path for path in files if _PART.fullmatch(path.name)]
-        for path in [*places[:-_MAX_PLACES], *(each for each in parts if used_s(each) < since_s)]:
-            path.unlink(missing_ok=True)
+        self.write(digest.hex() + _PLACE, [numbers, _crc(numbers)])
 
 
 def _crc(data: bytes) -> bytes:
