@@ -10,21 +10,22 @@ from multiprocessing import resource_sharer
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 
+from stoker.config import Settings
 from tests.equality.cases import Case, make_loader
 from tests.equality.forms import FORMS, Form, large
-from tests.equality.sides import both
+from tests.equality.sides import QUIET, both
 
 SIZES = {"small": (4, 5), "large": (3, 96, 96)}
 
 
-def check(form: str | Form, run, **kwargs):
+def check(form: str | Form, run, settings=QUIET, **kwargs):
     if isinstance(form, Form):
         FORMS["under test"] = form
     try:
         name = "under test" if isinstance(form, Form) else form
-        both(partial(make_loader, Case(form=name, draws="torch"), **kwargs), run)
+        both(partial(make_loader, Case(form=name, draws="torch"), **kwargs), run, settings=settings)
     finally:
         FORMS.pop("under test", None)
 
@@ -46,6 +47,36 @@ def test_strides_and_offsets_arrive(form):
             yield [(t.stride(), t.storage_offset(), t.is_contiguous()) for t in tensors_of(batch)]
 
     check(form, run)
+
+
+def shown_of(x):
+    """What a script can see of the memory of a tensor or array, but is_shared()."""
+    if isinstance(x, np.ndarray):
+        return x.strides, type(x.base), str(x.flags)
+    file = io.BytesIO()
+    torch.save(x, file)
+    storage_nbytes = x.untyped_storage().nbytes()
+    is_view = x._is_view(), x._base is None
+    return x.stride(), x.storage_offset(), storage_nbytes, is_view, len(file.getvalue()), x._version
+
+
+def of_all_sizes(samples):
+    """Copied out, in the arena, and streamed there; whole, as part of a storage, and as arrays."""
+    x = torch.stack(samples)
+    small, large = x[:, :9].clone(), x[:, :, None].repeat(1, 1, 3).permute(0, 2, 1)
+    arrays = [np.zeros(100), np.zeros((20, 30)).T, np.ones((2, 3000))]
+    return [default_collate(samples), x.clone(), small[1], small[:, 2], large, *arrays]
+
+
+@pytest.mark.away_by_default
+@pytest.mark.parametrize("memory", [None, 0], ids=["shared", "copied out"])
+def test_the_memory_of_what_arrives_looks_like_torchs(memory):
+    def run(loader):
+        for batch in loader:
+            yield repr([shown_of(x) for x in batch])
+
+    form = Form(lambda i, x: large(x, 1 << 18), of_all_sizes)
+    check(form, run, num_samples=6, settings=Settings(quiet=True, memory=memory))
 
 
 @pytest.mark.parametrize("form", ["shared storage", "shared large storage"])

@@ -83,9 +83,11 @@ def pairs_second_first(data, i):
 def saved_sizes(data, i):
     x, file = TRAIN(image_of(i)), io.BytesIO()
     torch.save(x, file)
+    # torch pickles the storage's address in decimals: 14 digits, or 15 if another thread's malloc gave it.
+    address = str(x.untyped_storage()._cdata).encode()
     told = (
         len(file.getvalue()),
-        len(pickle.dumps(x)),
+        len(pickle.dumps(x).replace(address, b"")),
         x.storage_offset(),
         x.untyped_storage().nbytes(),
     )

@@ -521,11 +521,10 @@ class Place:
         assert self._prefix is not None
         levels = reached.items()
         if not self._desk.copies and self._prefix.is_whole:
-            return encode((list(told), *levels), in_rows=True)
+            return encode((list(told), *levels), for_batch=True)
         if not all(is_alone(values, name) for values in levels[1::3] for name in values):
             raise NotStorable("is held elsewhere too")
-        foreign, is_whole = self._prefix.apart.memory, self._prefix.is_whole
-        return encode((list(told), *levels), foreign, in_rows=is_whole)
+        return encode((list(told), *levels), self._prefix.apart.memory)
 
     def _compare(
         self, index: Any, key: Key, kept: Kept, memory: memoryview, parts: list[memoryview]

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from torch.utils.data import ConcatDataset, Subset, default_collate, default_convert
+from torch.utils.data import ConcatDataset, Subset, default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from stoker.memory.desk import Desk, tally_of
@@ -62,7 +62,7 @@ class Memory:
     def around(self, dataset: Any, collate: Callable[[Any], Any]) -> Any:
         """Return what stands in for a dataset. collate: the job's, which may change a sample."""
         self._is_for_torchs_collate = collate is default_collate
-        self._desk.copies = collate is not default_collate and collate is not default_convert
+        self._desk.copies = collate is not default_collate
         self.look()
         try:
             return self._around(dataset, "")
@@ -84,7 +84,7 @@ class Memory:
         like these rows: by their keys in the sample, from the outside in. What is in a row counts
         only if the row itself is found there in the sample. rows: empty if there are none yet;
         None if whoever asks for samples knows nothing of this."""
-        self._desk.rows = rows
+        self._desk.rows = None if self._desk.copies else rows
 
     def _around(self, dataset: Any, where: str) -> Any:
         """Return a stand-in. Of torch's own wrappers a copy, whose code runs as it would."""

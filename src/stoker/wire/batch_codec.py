@@ -20,7 +20,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.reduction import ForkingPickler
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch.multiprocessing import reductions
@@ -86,12 +86,14 @@ class LargeBuffers:
         return False
 
 
-def _is_foreign_array(kind: type, value: object) -> bool:
-    """Whether this is a big-endian array: with torch's protocol, 4, it arrives in native order."""
+def _is_copied_array(kind: type, value: object) -> bool:
+    """Whether an array is to be pickled by torch's protocol: a small one, which then owns its memory
+    or shows bytes, and a big-endian one, which then arrives in native order."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not issubclass(kind, numpy.ndarray):
         return False
-    return not getattr(value, "dtype").isnative  # noqa: B009  # NumPy may lack
+    array = cast(Any, value)
+    return array.nbytes < LARGE_NBYTES or not array.dtype.isnative
 
 
 class _Pickler(pickle.Pickler):
@@ -126,8 +128,8 @@ class _Pickler(pickle.Pickler):
             storage = cast(torch.UntypedStorage, value)
             if storage.device.type == "cpu":
                 return _storage, (self._add(storage, 0, storage.nbytes()),)
-        if _is_foreign_array(kind, value):
-            return value.__reduce__()
+        if kind not in _merged and _is_copied_array(kind, value):
+            return value.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
         return NotImplemented
 
     def _describe(self, tensor: torch.Tensor) -> tuple[object, ...]:

@@ -38,19 +38,24 @@ def bits(tensor):
     return ctypes.string_at(flat.data_ptr(), flat.nbytes)
 
 
-def same(found, tensor):
+def shown_of(tensor):
+    """The shape and strides of a view's base; None of a tensor that is no view."""
+    return (tensor._base.shape, tensor._base.stride()) if tensor._is_view() else None
+
+
+def same(found, tensor, for_batch=False):
     return (
         type(found) is type(tensor)
         and (found.dtype, found.shape, found.stride()) == (tensor.dtype, tensor.shape, tensor.stride())
         and bits(found) == bits(tensor)
         and found.untyped_storage().nbytes() == tensor.untyped_storage().nbytes()
-        and not found._is_view()
+        and shown_of(found) == (None if for_batch else shown_of(tensor))
     )  # fmt: skip
 
 
-def memory_of(value, in_rows=False):
-    assert is_valid(memoryview(b"".join(encode((value,), in_rows=in_rows))))
-    return bytearray(b"".join(encode(value, in_rows=in_rows)))
+def memory_of(value, for_batch=False):
+    assert is_valid(memoryview(b"".join(encode((value,), for_batch=for_batch))))
+    return bytearray(b"".join(encode(value, for_batch=for_batch)))
 
 
 def read(memory, copied=False):
@@ -58,15 +63,15 @@ def read(memory, copied=False):
 
 
 @needs_library
-@pytest.mark.parametrize("in_rows", [False, True])
+@pytest.mark.parametrize("for_batch", [False, True])
 @pytest.mark.parametrize("copied", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_tensors_of_few_values_take_a_byte_an_element(dtype, copied, in_rows):
+def test_tensors_of_few_values_take_a_byte_an_element(dtype, copied, for_batch):
     tensor = normalised(3, 71, 73, dtype=dtype)
-    memory = memory_of(tensor, in_rows)
+    memory = memory_of(tensor, for_batch)
     assert len(memory) < tensor.numel() + 3 * (256 * dtype.itemsize + 64) + 256
-    assert same(read(memory, copied), tensor)
-    assert memory_of(tensor.clone(), in_rows) == memory
+    assert same(read(memory, copied), tensor, for_batch)
+    assert memory_of(tensor.clone(), for_batch) == memory
 
 
 ORDERS = {
@@ -83,15 +88,15 @@ ORDERS = {
 
 
 @pytest.mark.parametrize("has_library", [pytest.param(True, marks=needs_library), False])
-@pytest.mark.parametrize("in_rows", [False, True])
+@pytest.mark.parametrize("for_batch", [False, True])
 @pytest.mark.parametrize("copied", [False, True])
 @pytest.mark.parametrize("tensor", ORDERS.values(), ids=ORDERS)
-def test_tensors_of_any_order_come_back(tensor, copied, in_rows, has_library, monkeypatch):
+def test_tensors_of_any_order_come_back(tensor, copied, for_batch, has_library, monkeypatch):
     if not has_library:
         monkeypatch.setattr(encoding, "palette", None)
-    memory = memory_of({"x": tensor, "y": tensor.numpy().copy("K")}, in_rows)
+    memory = memory_of({"x": tensor, "y": tensor.numpy().copy("K")}, for_batch)
     found = read(memory, copied)
-    assert same(found["x"], tensor)
+    assert same(found["x"], tensor, for_batch)
     array = tensor.numpy()
     assert (found["y"].dtype, found["y"].strides) == (array.dtype, array.strides)
     assert found["y"].flags.writeable
@@ -103,15 +108,15 @@ def test_tensors_of_any_order_come_back(tensor, copied, in_rows, has_library, mo
     shape=st.lists(st.integers(1, 40), min_size=1, max_size=4),
     order=st.randoms(use_true_random=False),
     num_values=st.integers(1, 400),
-    in_rows=st.booleans(),
+    for_batch=st.booleans(),
 )
-def test_any_shape_comes_back(shape, order, num_values, in_rows):
+def test_any_shape_comes_back(shape, order, num_values, for_batch):
     dims = list(range(len(shape)))
     order.shuffle(dims)
     values = torch.randn(num_values)
     tensor = values[torch.randint(0, num_values, shape)].permute(dims)
-    memory = memory_of(tensor, in_rows)
-    assert same(read(memory), tensor)
+    memory = memory_of(tensor, for_batch)
+    assert same(read(memory), tensor, for_batch)
 
 
 def rows_like(*tensors, num=3):
@@ -137,7 +142,7 @@ SAMPLES = {
 def test_a_tensor_is_written_into_its_row_and_nowhere_else(sample, num):
     (whole,), (row,) = rows_like(sample, num=num)
     value = ("first", {"": (sample, 5)})
-    items = Value(memoryview(memory_of(value, in_rows=True))).items(False, {(0,): row})
+    items = Value(memoryview(memory_of(value, for_batch=True))).items(False, {(0,): row})
     assert next(items) == "first"
     found, label = next(items)[""]
     assert found is row
@@ -150,12 +155,12 @@ def test_tensors_that_are_not_like_their_row_leave_it_alone():
     sample = normalised(3, 64, 64)
     for row_for in (sample.double(), sample[:2], sample.transpose(0, 1), sample.flatten()):
         (whole,), (row,) = rows_like(row_for)
-        items = Value(memoryview(memory_of((1, {"": sample}), in_rows=True))).items(
+        items = Value(memoryview(memory_of((1, {"": sample}), for_batch=True))).items(
             False, {(): row}
         )
         found = [*items][1][""]
         assert found is not row
-        assert same(found, sample)
+        assert same(found, sample, for_batch=True)
         assert set(bits(whole)) == {0xFF}
 
 
@@ -164,7 +169,7 @@ def test_each_tensor_of_a_sample_finds_its_own_row():
     (_, _, _), (row_a, row_b, row_c) = rows_like(a, b, c)
     rows = {("x", 1, "mask"): row_a, ("x", 0): row_b, ("z",): row_c}
     sample = {"z": torch.randn(6), "x": [b, {"mask": a, "more": "text"}]}
-    items = Value(memoryview(memory_of((1, {"": sample}), in_rows=True))).items(False, rows)
+    items = Value(memoryview(memory_of((1, {"": sample}), for_batch=True))).items(False, rows)
     found = [*items][1][""]
     assert found["x"][0] is row_b
     assert found["x"][1]["mask"] is row_a

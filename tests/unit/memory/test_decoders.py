@@ -1,6 +1,5 @@
 """Decoders in one process: an image, array or sound from the shelf is what the function returns."""
 
-import gc
 import inspect
 import io
 import os
@@ -19,9 +18,7 @@ from PIL import Image, ImageDraw, ImageFile, ImageOps, JpegImagePlugin
 
 from stoker.memory.decoders import decoders, work
 from stoker.memory.decoders.arguments import NotPlain, described
-from stoker.memory.decoders.values import payload_of, value_of
 from stoker.memory.phases import Phase
-from stoker.memory.store import NotStorable
 from stoker.redirect import redirect
 from tests.equality import decoding
 from tests.unit.memory.serving import alone, served
@@ -406,28 +403,6 @@ def test_a_file_that_nobody_closed_is_warned_of_where_it_is_without_stoker(memor
         assert seen(path, memory.during) == plain
 
 
-def test_an_array_comes_back_with_its_base_and_strides(memory, folder):
-    flat = np.arange(24.0)
-    arrays = [
-        flat.copy(),
-        np.arange(24.0).reshape(4, 6),
-        np.asfortranarray(np.arange(24.0).reshape(4, 6).copy()),
-        (np.arange(24.0).reshape(4, 6) * 2).reshape(4, 6),
-        np.ndarray((4, 6), "i2", bytearray(48), 0, (2, 8)),
-        np.arange(60.0).reshape(3, 4, 5).transpose(2, 0, 1).copy("K"),
-    ]
-    for number in range(len(arrays)):
-        holder = [arrays.pop(0)]
-        gc.collect()
-        _, ((kept, base),) = payload_of(holder)
-        made = value_of((False, [(kept, base)]))
-        assert np.array_equal(made, holder[0]), number
-        assert made.strides == holder[0].strides
-        assert made.flags == holder[0].flags or str(made.flags) == str(holder[0].flags)
-        assert type(made.base) is type(holder[0].base)
-        del kept
-
-
 @pytest.mark.parametrize(
     "value",
     [object(), [1, {"a": {2}}], lambda: None, io.BytesIO(), np.arange(3), type("T", (), {})],
@@ -497,10 +472,3 @@ def test_a_value_that_differs_ends_it(memory, folder, monkeypatch):
     again._phase = Phase.SERVING
     assert again.get(work.Work((), frozenset(), lambda: (), lambda: 5, None, None)) == 5
     assert again.is_off
-
-
-def test_a_tensor_of_a_class_of_its_own_is_not_kept():
-    """It would come back as a view of memory that all workers share."""
-    mask = pytest.importorskip("torchvision.tv_tensors").Mask(torch.ones(5))
-    with pytest.raises(NotStorable):
-        payload_of([mask])

@@ -165,8 +165,8 @@ class Decoder:
         memory = self._desk.stores.memory_of(kept)
         if memory is None:
             return []
-        told, payload = Value(memory).build(False)
-        return [work.serve(payload)] if _is_of(told, work.identify()) else []
+        items = Value(memory).items(work.takes_copy)
+        return [work.serve(next(items))] if _is_of(next(items), work.identify()) else []
 
     @passed_over
     def _plain(self, work: Work) -> Any:
@@ -268,7 +268,7 @@ class Decoder:
         payload = work.payload(holder)
         parts = encode((list(told), payload))  # which view the payload's memory
         memory = None if kept is None else self._desk.stores.memory_of(kept)
-        if kept and memory and _is_of(Value(memory).build(False)[0], told):
+        if kept and memory and _is_of(next(Value(memory).items(False)), told):
             self._compare(key, work, kept, memory, parts)
         else:
             self._keep(key, parts, made_s)

@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from stoker.memory.store import NotStorable, is_alone
 from stoker.memory.watch import Identity, identity_of
 
 Identify = Callable[[], tuple[Identity, ...] | None]
@@ -17,8 +18,8 @@ class Work(NamedTuple):
     paths: of the files that may be opened to make it;
     identify: returns what these are known by now, None if they are not known;
     make: calls the function; payload: of a list that alone holds its value returns what is to be
-    kept, or raises NotStorable; serve: returns a value made of what was kept, whose memory is still
-    the shelf's.
+    kept, or raises NotStorable; serve: returns a value made of what was kept; takes_copy: of memory
+    of its own, else of the shelf's.
     """
 
     told: object
@@ -27,6 +28,18 @@ class Work(NamedTuple):
     make: Callable[[], Any]
     payload: Callable[[list[Any]], Any]
     serve: Callable[[Any], Any]
+    takes_copy: bool = True
+
+
+def payload_of(holder: list[Any]) -> Any:
+    """Return holder[0], to be kept as it is. Raises NotStorable if anything else holds it."""
+    if not is_alone(holder, 0):
+        raise NotStorable("is held elsewhere too")
+    return holder[0]
+
+
+def value_of(payload: Any) -> Any:
+    return payload
 
 
 def of_path(path: str) -> Identify:

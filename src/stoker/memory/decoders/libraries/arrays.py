@@ -15,8 +15,7 @@ import sys
 from typing import Any
 
 from stoker.memory.decoders.arguments import NotPlain, described
-from stoker.memory.decoders.values import payload_of, value_of
-from stoker.memory.decoders.work import Work, of_bytes, of_path
+from stoker.memory.decoders.work import Work, of_bytes, of_path, payload_of, value_of
 from stoker.memory.watch import absolute
 
 

@@ -14,8 +14,7 @@ import os
 from typing import Any, NamedTuple
 
 from stoker.memory.decoders.arguments import NotPlain, described
-from stoker.memory.decoders.values import payload_of, value_of
-from stoker.memory.decoders.work import Work, of_path
+from stoker.memory.decoders.work import Work, of_path, payload_of, value_of
 from stoker.memory.watch import absolute
 
 

@@ -19,10 +19,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
+
 from stoker.clock import wall_ns
 from stoker.memory.decoders.arguments import NotPlain, described
-from stoker.memory.decoders.values import pack, payload_of, unpack, value_of
-from stoker.memory.decoders.work import Work, is_plain_file
+from stoker.memory.decoders.work import Work, is_plain_file, payload_of, value_of
 from stoker.memory.store import NotStorable, is_alone
 from stoker.memory.watch import Identity, absolute, identities, identity_of, is_settled
 
@@ -229,7 +230,7 @@ def _payload_of_frames(holder: list[Any]) -> Any:
         raise NotStorable("is of a class of its own")
     if not is_alone(holder, 0) or not all(is_alone(values, name) for name in values):
         raise NotStorable("is held elsewhere too")
-    return kind.__name__, {name: pack(value) for name, value in values.items()}
+    return kind.__name__, dict(values)
 
 
 def _fields(kind: type) -> set[str]:
@@ -237,11 +238,8 @@ def _fields(kind: type) -> set[str]:
 
 
 def _frames_of(payload: Any) -> Any:
-    name, kept = payload
-    if not name:
-        return value_of(kept)
-    kind = vars(sys.modules["torchcodec._frame"])[name]
-    return kind(**{each: unpack(*value) for each, value in kept.items()})
+    name, values = payload
+    return vars(sys.modules["torchcodec._frame"])[name](**values) if name else values
 
 
 # -- laspy -------------------------------------------------------------------------------------------
@@ -261,14 +259,13 @@ def work_of_laspy(original: Any, arguments: tuple[Any, ...], named: dict[str, An
 
 
 def _points_of(holder: list[Any]) -> Any:
-    """Return the bytes of the points, as an array."""
-    numpy = sys.modules["numpy"]
+    """Return the bytes of the points, as a tensor."""
     points = holder[0].points.array
     base = points.base
     is_bytes = type(base) is memoryview and type(base.obj) is bytearray
     if not is_bytes or base.nbytes != points.nbytes:
         raise NotStorable("is an array that shows another's memory")
-    return numpy.frombuffer(base, numpy.uint8)
+    return torch.frombuffer(base, dtype=torch.uint8)
 
 
 def _with_points(reader: Any, kept: Any) -> Any:
@@ -277,7 +274,7 @@ def _with_points(reader: Any, kept: Any) -> Any:
     header = reader.header
     _ = reader.point_source  # made at the first read: it takes what is LAZ's own out of the header
     packed = vars(records)["PackedPointRecord"].from_buffer(
-        bytearray(kept.tobytes()), header.point_format
+        bytearray(kept.numpy()), header.point_format
     )
     points = vars(records)["ScaleAwarePointRecord"](
         packed.array, packed.point_format, header.scales, header.offsets

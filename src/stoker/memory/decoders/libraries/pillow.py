@@ -58,6 +58,7 @@ def work_of(original: Any, arguments: tuple[Any, ...], named: dict[str, Any]) ->
         make=functools.partial(original, image),
         payload=lambda holder: _payload_of(image, before),
         serve=lambda payload: _serve(image, payload),
+        takes_copy=False,
     )
 
 

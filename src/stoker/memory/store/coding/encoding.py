@@ -26,14 +26,20 @@ from stoker.memory.store.coding.layout import (
     dumps,
     memory_at,
 )
+from stoker.memory.store.coding.shown import (
+    address_of_array,
+    order_of,
+    whole_of_array,
+    whole_of_tensor,
+)
 from stoker.wire.palette import palette, planes_of
 
 _IMAGE_NAMES = {"_im", "_mode", "_size", "palette", "info", "_readonly", "_exif"}  # Pillow 11 to 13
 
 
 class _Encoder:
-    def __init__(self, foreign: Sequence[tuple[int, int]], in_rows: bool) -> None:
-        self._in_rows = in_rows
+    def __init__(self, foreign: Sequence[tuple[int, int]], for_batch: bool) -> None:
+        self._for_batch = for_batch
         self.buffers: list[memoryview] = []
         self._ranges = list(foreign)  # memory that was taken in, to find what is shared
 
@@ -87,31 +93,41 @@ class _Encoder:
             or value.is_inference()
         ):
             raise NotStorable("a tensor that is more than its values")
-        shape, strides = tuple(value.shape), tuple(value.stride())
+        whole = value if self._for_batch else whole_of_tensor(value)
+        shape, strides = tuple(whole.shape), tuple(whole.stride())
         order = order_of(shape, strides)
         if order is None:
             raise NotStorable("a tensor that shows only a part of its memory")
-        self._note(value.data_ptr(), value.nbytes)
-        dense, kind = value, "T"
-        if order and self._in_rows:
-            dense, kind = value.contiguous(), "R"
+        self._note(whole.data_ptr(), whole.nbytes)
+        dense, kind = whole, "T"
+        if order and self._for_batch:
+            dense, kind = whole.contiguous(), "R"
         elif order:
-            dense = value.permute(order)
-        coded = self._elements(dense.data_ptr(), dense.shape, value.element_size(), dense)
-        return (kind, name, shape, strides, value.nbytes, coded)
+            dense = whole.permute(order)
+        coded = self._elements(dense.data_ptr(), dense.shape, whole.element_size(), dense)
+        described = (kind, name, shape, strides, whole.nbytes, coded)
+        if whole is value:
+            return described
+        return ("w", described, tuple(value.shape), value.stride(), value.storage_offset())
 
     def _array(self, value: Any) -> tuple[Any, ...]:
         if value.dtype.kind not in "biufc" or not value.flags.writeable or not value.flags.aligned:
             raise NotStorable("an array that is more than its numbers")
-        strides = tuple(step // max(value.itemsize, 1) for step in value.strides)
-        order = order_of(value.shape, strides)
+        whole = value if self._for_batch else whole_of_array(value)
+        shape, strides = tuple(whole.shape), tuple(whole.strides)
+        order = order_of(shape, [step // max(whole.itemsize, 1) for step in strides])
         if order is None:
             raise NotStorable("an array that shows only a part of its memory")
-        lying = tuple(value.shape[k] for k in order) if order else value.shape
-        address = value.__array_interface__["data"][0]
-        self._note(address, value.nbytes)
-        coded = self._elements(address, lying, value.itemsize, value)
-        return ("a", value.dtype.str, tuple(value.shape), tuple(value.strides), value.nbytes, coded)
+        lying = [shape[k] for k in order] if order else shape
+        address = address_of_array(whole)
+        self._note(address, whole.nbytes)
+        coded = self._elements(address, lying, whole.itemsize, whole)
+        owns = self._for_batch or whole.base is None
+        described = ("a", whole.dtype.str, shape, strides, whole.nbytes, coded, owns)
+        if whole is value:
+            return described
+        start = address_of_array(value) - address
+        return ("x", described, tuple(value.shape), tuple(value.strides), start)
 
     def _image(self, value: Any, depth: int) -> tuple[Any, ...]:
         if (
@@ -161,15 +177,16 @@ class _Encoder:
 
 
 def encode(
-    value: Any, foreign: Sequence[tuple[int, int]] = (), in_rows: bool = False
+    value: Any, foreign: Sequence[tuple[int, int]] = (), for_batch: bool = False
 ) -> list[memoryview]:
     """Return parts whose bytes, one behind the other, are a value. Raises NotStorable.
 
     Equal values give equal bytes. The parts view the value's own memory: to be used before anything
     changes it. foreign: start and end of memory that others see too, of which it may have nothing.
-    in_rows: a tensor's elements are kept in the order in which they lie in a batch.
+    for_batch: nothing but torch's default_collate sees it: a tensor's elements are kept in the order
+    in which they lie in a batch, and whose memory it shows is not kept.
     """
-    encoder = _Encoder(foreign, in_rows)
+    encoder = _Encoder(foreign, for_batch)
     described = dumps(encoder.describe(value))
     head = HEAD.pack(len(described), len(encoder.buffers)) + described
     return [memoryview(head + bytes(-len(head) % ALIGN_NBYTES)), *encoder.buffers]
@@ -183,24 +200,6 @@ def _key(key: Any) -> Any:
     if member is None:
         raise NotStorable("a dict has keys that are no strings")
     return member
-
-
-def order_of(shape: Any, strides: Any) -> tuple[int, ...] | None:
-    """Return the order of dimensions in which the memory is dense; () if it is their own.
-
-    None if there is none: then there are gaps, or a value is seen twice.
-    """
-    if 0 in shape:
-        return ()
-    order = sorted(range(len(shape)), key=lambda k: (-strides[k], k))
-    expected = 1
-    for k in reversed(order):
-        if shape[k] == 1:
-            continue
-        if strides[k] != expected:
-            return None
-        expected *= shape[k]
-    return () if order == list(range(len(shape))) else tuple(order)
 
 
 def _are_plain(described: Sequence[tuple[Any, ...]]) -> bool:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from stoker.memory.store.coding import layout, subclasses
-from stoker.memory.store.coding.encoding import order_of
 from stoker.memory.store.coding.layout import ALIGN_NBYTES, HEAD, KEYS, MAX_DEPTH, PLAIN
+from stoker.memory.store.coding.shown import order_of
 from stoker.wire.palette import palette, planes_of
 
 _NUMPY_DTYPE = re.compile(r"[<>|][biufc](\d{1,2})")
@@ -67,7 +67,7 @@ def _buffers_of(told: Any, depth: int) -> Iterator[int]:
                 _must(type(key) in KEYS or subclasses.is_member(key))
                 yield from _buffers_of(item, depth + 1)
         case ("s", int(number), tensor, state):
-            _must(subclasses.is_loaded(number) and tensor[0] in ("T", "R") and _is_dict(state))
+            _must(subclasses.is_loaded(number) and tensor[0] in ("T", "R", "w") and _is_dict(state))
             yield from _buffers_of(tensor, depth)
             yield from _buffers_of(state, depth + 1)
         case ("e", *member):
@@ -78,7 +78,14 @@ def _buffers_of(told: Any, depth: int) -> Iterator[int]:
             _must(all(stride >= 0 for stride in strides))
             item_nbytes = layout.DTYPES[dtype].itemsize
             yield _elements(shape, strides, item_nbytes, nbytes, coded, kind == "R")
-        case ("a", str(dtype), shape, steps, int(nbytes), int(coded)):
+        case ("w", ("T", str(dtype), *_) as whole, shape, strides, int(first)):
+            yield from _buffers_of(whole, depth)
+            item_nbytes = layout.DTYPES[dtype].itemsize
+            _check_view(shape, [each * item_nbytes for each in strides], first * item_nbytes, whole)
+        case ("x", ("a", *_) as whole, shape, steps, int(start)):
+            yield from _buffers_of(whole, depth)
+            _check_view(shape, steps, start, whole)
+        case ("a", str(dtype), shape, steps, int(nbytes), int(coded), bool()):
             item_nbytes = _item_nbytes(dtype)
             for num, step in zip(shape, steps, strict=True):
                 _must(type(step) is int and (num < 2 or step % item_nbytes == 0))
@@ -111,6 +118,17 @@ def _elements(
     lying = [shape[k] for k in order] if order and not in_rows else shape
     [coded_nbytes] = [x.coded_nbytes for x in planes_of(lying, item_nbytes) if x.num == coded]
     return coded_nbytes
+
+
+def _check_view(shape: Any, steps: Any, start: int, whole: Any) -> None:
+    """Check that a view lies within what it is a view of. steps, start: bytes."""
+    _must(type(shape) is tuple and len(shape) == len(steps) <= _MAX_DIMS)
+    _must(all(type(each) is int for each in (*shape, *steps)) and min(shape, default=0) >= 0)
+    reaches = [(num - 1) * step for num, step in zip(shape, steps, strict=True)]
+    item_nbytes = whole[4] // max(math.prod(whole[2]), 1)
+    if 0 not in shape:
+        _must(start + sum(min(each, 0) for each in reaches) >= 0)
+        _must(start + sum(max(each, 0) for each in reaches) + item_nbytes <= whole[4])
 
 
 def _must(is_so: bool) -> None:

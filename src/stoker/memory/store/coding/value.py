@@ -1,6 +1,6 @@
 """Builds values of the bytes that encoding.py has made of them.
 
-Promise: what comes back has the same types, values, strides and bits, and shares memory with
+Promise: what comes back has the same types, values, strides, bases and bits, and shares memory with
 nothing of the caller's.
 Ban: nothing of the user's is run.
 """
@@ -14,6 +14,7 @@ import torch
 
 from stoker.memory.store.coding import subclasses
 from stoker.memory.store.coding.layout import ALIGN_NBYTES, DTYPES, HEAD, PATHS, address_of, loads
+from stoker.memory.store.coding.shown import address_of_array, empty
 from stoker.wire.palette import Planes, palette
 from stoker.wire.stream_copy import STREAM_NBYTES, stream_copy
 
@@ -94,6 +95,10 @@ class Value:
             return torch.empty_strided(shape, strides, dtype=dtype, device="cpu").copy_(made)
         return self._dense(dtype, shape, strides, nbytes, coded, copied)
 
+    def _view(self, described: tuple[Any, ...], copied: bool) -> torch.Tensor:
+        _, whole, shape, strides, first = described
+        return self._tensor(whole, copied).as_strided(shape, strides, first)
+
     def _dense(
         self, dtype: torch.dtype, shape: Any, strides: Any, nbytes: int, coded: int, copied: bool
     ) -> torch.Tensor:
@@ -143,7 +148,7 @@ class Value:
     def _subclass(self, described: tuple[Any, ...], copied: bool) -> Any:
         _, number, values, state = described
         rows, self._rows = self._rows, None  # those of a batch are plain
-        tensor = self._tensor(values, copied)
+        tensor = self._built(values, copied)
         found = subclasses.made(number, tensor, self._built(state, copied))
         self._rows = rows
         return found
@@ -160,22 +165,26 @@ class Value:
 
     def _array(self, described: tuple[Any, ...], copied: bool) -> Any:
         numpy: Any = sys.modules["numpy"]
-        _, dtype, shape, strides, nbytes, coded = described
+        _, dtype, shape, strides, nbytes, coded, owns = described
         if not coded:
-            made = numpy.ndarray(shape, dtype, self._next(nbytes), 0, strides)
+            here = numpy.ndarray(shape, dtype, self._next(nbytes), 0, strides)
             if not copied:
-                return made
-        own = numpy.ndarray(shape, dtype, None, 0, None)
-        order = []
-        if strides != own.strides:
-            order = sorted(range(len(shape)), key=lambda k: -strides[k])
-            own = numpy.ndarray([shape[k] for k in order], dtype, None, 0, None)
-        if coded:
-            address = own.__array_interface__["data"][0]
-            self._decode(address, nbytes, own.itemsize, coded, nbytes >= STREAM_NBYTES)
+                return here
+        if owns:
+            made = empty(shape, dtype, strides)
         else:
-            own[...] = made.transpose(order) if order else made
-        return _permuted(own, order) if order else own
+            made = numpy.ndarray(shape, dtype, bytearray(nbytes), 0, strides)
+        if coded:
+            streams = nbytes >= STREAM_NBYTES
+            self._decode(address_of_array(made), nbytes, made.itemsize, coded, streams)
+        else:
+            made[...] = here
+        return made
+
+    def _array_view(self, described: tuple[Any, ...], copied: bool) -> Any:
+        numpy: Any = sys.modules["numpy"]
+        _, whole, shape, strides, start = described
+        return numpy.ndarray(shape, whole[1], self._array(whole, copied), start, strides)
 
     def _image(self, described: tuple[Any, ...], copied: bool) -> Any:
         image: Any = sys.modules["PIL.Image"]
@@ -191,13 +200,8 @@ class Value:
 
 _BUILD: dict[str, Callable[[Value, tuple[Any, ...], bool], Any]] = {
     "t": Value._tuple, "l": Value._list, "d": Value._dict, "n": Value._scalar, "a": Value._array, "i": Value._image, "p": Value._path,
-    "s": Value._subclass, "e": Value._member,
+    "s": Value._subclass, "e": Value._member, "w": Value._view, "x": Value._array_view,
 }  # fmt: skip
-
-
-def _permuted(array: Any, order: list[int]) -> Any:
-    back = sorted(range(len(order)), key=lambda k: order[k])
-    return array.transpose(back)
 
 
 def _is_like(row: torch.Tensor, dtype: torch.dtype, shape: Any, strides: Any) -> bool:

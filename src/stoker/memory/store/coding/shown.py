@@ -1,0 +1,101 @@
+"""Finds whose memory a tensor or an array shows, as far as a script can see it.
+
+Promise: nothing else holds or shows that memory, and not much of it is shown by nobody; where that is not
+sure, NotStorable is raised.
+"""
+
+import functools
+import sys
+from typing import Any
+
+import torch
+
+from stoker.memory.store.coding.layout import NotStorable
+
+_MAX_MORE = (
+    2  # times the bytes of a view that all of its memory may take: a crop, not a row of a table
+)
+
+
+def whole_of_tensor(value: torch.Tensor) -> torch.Tensor:
+    """Return the tensor that one is a view of, or itself: a plain one, and all of its storage.
+    Raises NotStorable. value: of torch's own class."""
+    storage, base = value.untyped_storage(), value._base
+    whole = value if base is None else base
+    if whole.storage_offset() or storage.nbytes() != whole.nbytes or storage.is_shared():
+        raise NotStorable("a tensor that shows a part of its memory, or what is shared")
+    if base is None:
+        return whole
+    is_plain = type(base) is torch.Tensor and base.dtype is value.dtype and not base.__dict__
+    if not is_plain or base.requires_grad or base.nbytes > _MAX_MORE * value.nbytes:
+        raise NotStorable("a view of another tensor")
+    if sys.getrefcount(base) != _num_holders_of_base() + 1:
+        raise NotStorable("a view of a tensor that is held elsewhere too")
+    return whole
+
+
+def whole_of_array(value: Any) -> Any:
+    """Return the array that one shows, or itself; it owns its memory, or shows a bytearray that nothing
+    else shows. Raises NotStorable."""
+    numpy: Any = sys.modules["numpy"]
+    base = value.base
+    if base is not None and sys.getrefcount(base) != _num_holders_of_memory():
+        raise NotStorable("an array that shows what is held elsewhere too")
+    if type(base) is bytearray and len(base) == value.nbytes:
+        return value
+    whole = value if base is None else base
+    is_plain = type(whole) is numpy.ndarray and whole.dtype == value.dtype and whole.flags.owndata
+    if not is_plain or not whole.flags.writeable or whole.nbytes > _MAX_MORE * value.nbytes:
+        raise NotStorable("an array that shows another's memory")
+    if empty(whole.shape, whole.dtype, whole.strides).strides != whole.strides:
+        raise NotStorable("an array in an order of its own")
+    return whole
+
+
+def empty(shape: Any, dtype: Any, strides: Any) -> Any:
+    """Return an array that owns its memory, in which the dimensions lie in the order of the strides."""
+    numpy: Any = sys.modules["numpy"]
+    order = sorted(range(len(shape)), key=lambda k: (-strides[k], -shape[k]))
+    made = numpy.empty([shape[k] for k in order], dtype)
+    if order == list(range(len(shape))):
+        return made
+    return numpy.empty_like(made.transpose(sorted(order, key=order.__getitem__)))
+
+
+def address_of_array(array: Any) -> int:
+    return array.__array_interface__["data"][0]  # type: ignore[no-any-return]
+
+
+def order_of(shape: Any, strides: Any) -> tuple[int, ...] | None:
+    """Return the order of dimensions in which the memory is dense; () if it is their own.
+
+    None if there is none: then there are gaps, or a value is seen twice. strides: in elements.
+    """
+    if 0 in shape:
+        return ()
+    order = sorted(range(len(shape)), key=lambda k: (-strides[k], k))
+    expected = 1
+    for k in reversed(order):
+        if shape[k] == 1:
+            continue
+        if strides[k] != expected:
+            return None
+        expected *= shape[k]
+    return () if order == list(range(len(shape))) else tuple(order)
+
+
+@functools.cache
+def _num_holders_of_base() -> int:
+    """Return how often a base is held that only its view and a local name hold."""
+    view = torch.empty(1, device="cpu")[None]
+    base = view._base
+    return sys.getrefcount(base)
+
+
+@functools.cache
+def _num_holders_of_memory() -> int:
+    """Return how often memory is held that only its array and a local name hold."""
+    numpy: Any = sys.modules["numpy"]
+    array = numpy.ndarray((2,), "u1", bytearray(2))
+    base = array.base
+    return sys.getrefcount(base)
