@@ -3,6 +3,7 @@
 It is told what to do on a socket of packets, MESSAGE each, with a worker's socket where one starts.
 """
 
+import contextlib
 import gc
 import os
 import signal
@@ -31,19 +32,9 @@ OWN = Slot(Role.CHAIN, -1)  # in place of a slot: the template itself
 Body = Callable[[Slot, socket.socket], None]
 
 
-# A process that has said all only unmaps its memory, which takes tens of milliseconds where the
+# A template that has said all only unmaps its memory, which takes tens of milliseconds where the
 # dataset is a long list. Ten leaves it a tenth of a full core, so that it ends in time.
-# Measured, 8 workers: 80 to 110 ms between two epochs against 140 to 200 (benchmarks/epoch_gap.py)
 LEAVING_NICE = 10
-
-
-def _let_others_go_first() -> None:
-    """Yield the core before ending, to workers that still have to end or start for the next epoch.
-
-    The kernel takes a process off its core at the next tick only, or when it yields.
-    """
-    os.nice(LEAVING_NICE)
-    os.sched_yield()
 
 
 class Forker:
@@ -89,7 +80,7 @@ class Forker:
             for slot in tuple(first)[:num_at_once]:
                 self._start(slot, first.pop(slot), first)
             self._end_all(self._serve(first))
-            _let_others_go_first()
+            self._let_go()
             status = 0
         except BaseException:
             traceback.print_exc()
@@ -198,8 +189,6 @@ class Forker:
             if self._ignores_children:
                 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
             code = process._bootstrap()  # type: ignore[attr-defined]
-            sock.close()  # all is flushed: the trainer need not wait until memory is unmapped
-            _let_others_go_first()
         finally:
             os._exit(code)
 
@@ -235,6 +224,18 @@ class Forker:
         self._wait_reaped(Deadline(TERM_GRACE_S))
         self._signal(signal.SIGKILL)
         self._wait_reaped(Deadline(None))
+
+    def _let_go(self) -> None:
+        """Close what the script had open, and the control socket last: the trainer waits for its end,
+        and not until this memory is unmapped. That gives way to whoever starts the next epoch."""
+        control = self._control.fileno()
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):  # the folder's own is closed already
+                if int(name) != control:
+                    os.close(int(name))
+        os.nice(LEAVING_NICE)
+        self._control.close()
+        os.sched_yield()  # the kernel takes a process off its core at the next tick only
 
     def _wait_reaped(self, deadline: Deadline) -> None:
         while self._slot_of and not deadline.is_over():
