@@ -242,8 +242,11 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
         self._close(LEAVE_S)
 
     def __del__(self) -> None:
-        if "_driver" in self.__dict__:
-            self._shutdown_workers()
+        try:
+            if "_driver" in self.__dict__:
+                self._shutdown_workers()
+        except Exception:  # Python would print it; workers that are left end with the trainer
+            return
 
     # -- ours --------------------------------------------------------------------------------
 

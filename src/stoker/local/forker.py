@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import NoReturn
 
 from stoker import descriptors
@@ -229,10 +230,10 @@ class Forker:
         """Close what the script had open, and the control socket last: the trainer waits for its end,
         and not until this memory is unmapped. That gives way to whoever starts the next epoch."""
         control = self._control.fileno()
-        for name in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError):  # the folder's own is closed already
-                if int(name) != control:
-                    os.close(int(name))
+        with contextlib.suppress(OSError):  # no /proc
+            for fd in {int(link.name) for link in Path("/proc/self/fd").iterdir()} - {control}:
+                with contextlib.suppress(OSError):  # the folder's own is closed already
+                    os.close(fd)
         os.nice(LEAVING_NICE)
         self._control.close()
         os.sched_yield()  # the kernel takes a process off its core at the next tick only
