@@ -120,13 +120,13 @@ def of(error):
     return type(error).__qualname__, str(error), repr(error.__cause__), repr(error.__context__)
 
 
-def outcomes(given, workers):
+def outcomes(given, workers, kind=DataLoader):
     """Of two epochs, what iter() and each next() gave, also after an error; and how far the sampler
     and the generator were by then."""
     options = {"dataset": range(30), **given(), **workers}
     if "batch_sampler" not in options:
         options.setdefault("batch_size", 2)
-    loader, found = DataLoader(**options), []
+    loader, found = kind(**options), []
 
     def tried(step, of_what):
         with warnings.catch_warnings(action="error", category=UserWarning):
@@ -149,6 +149,21 @@ def outcomes(given, workers):
 @pytest.mark.few(11)
 @pytest.mark.parametrize("given", BAD.values(), ids=BAD)
 def test_an_error_around_a_sampler_arrives_where_torch_raises_it(given, capfd, monkeypatch):
+    check(lambda: [outcomes(given, workers) for workers in WORKERS], monkeypatch)
+    assert "stoker failed" not in capfd.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
+@pytest.mark.parametrize("name", ["weights of zero", "StopIteration", "in the seventh batch"])
+def test_an_error_around_a_sampler_arrives_where_torchdata_raises_it(name, capfd, monkeypatch):
+    pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata not installed")
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    check(lambda: [outcomes(BAD[name], {"num_workers": 2}, StatefulDataLoader)], monkeypatch)
+    assert "stoker failed" not in capfd.readouterr().err
+
+
+def check(play, monkeypatch):
     sides = []
     for side in (contextlib.nullcontext(), installed(Settings())):
         ignored = []  # torch's iterators that iter() has half made complain when they are collected
@@ -157,9 +172,8 @@ def test_an_error_around_a_sampler_arrives_where_torch_raises_it(given, capfd, m
         )
         with side:
             torch.manual_seed(3)
-            sides.append([outcomes(given, workers) for workers in WORKERS])
+            sides.append(play())
             gc.collect()
     for theirs, ours in zip(*sides, strict=True):
         assert ours == theirs
-    assert "stoker failed" not in capfd.readouterr().err
     assert not [each for each in ignored if "stoker" in each.__module__]
