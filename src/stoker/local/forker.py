@@ -34,7 +34,7 @@ Body = Callable[[Slot, socket.socket], None]
 
 
 # A template that has said all only unmaps its memory, which takes tens of milliseconds where the
-# dataset is a long list. Ten leaves it a tenth of a full core, so that it ends in time.
+# dataset is a long list: the next epoch's workers go first. Ten leaves it a tenth of a full core.
 LEAVING_NICE = 10
 
 
@@ -81,7 +81,10 @@ class Forker:
             for slot in tuple(first)[:num_at_once]:
                 self._start(slot, first.pop(slot), first)
             self._end_all(self._serve(first))
-            self._let_go()
+            if prepare is None:  # nobody waits on a host
+                self._let_go()
+            os.nice(LEAVING_NICE)
+            os.sched_yield()  # the kernel takes a process off its core at the next tick only
             status = 0
         except BaseException:
             traceback.print_exc()
@@ -227,16 +230,14 @@ class Forker:
         self._wait_reaped(Deadline(None))
 
     def _let_go(self) -> None:
-        """Close what the script had open, and the control socket last: the trainer waits for its end,
-        and not until this memory is unmapped. That gives way to whoever starts the next epoch."""
+        """Close what the script had open, and say so: the trainer does not wait until this memory is
+        unmapped."""
         control = self._control.fileno()
         with contextlib.suppress(OSError):  # no /proc
             for fd in {int(link.name) for link in Path("/proc/self/fd").iterdir()} - {control}:
                 with contextlib.suppress(OSError):  # the folder's own is closed already
                     os.close(fd)
-        os.nice(LEAVING_NICE)
-        self._control.close()
-        os.sched_yield()  # the kernel takes a process off its core at the next tick only
+        self._say(EXITED, OWN, self._pid, 0)
 
     def _wait_reaped(self, deadline: Deadline) -> None:
         while self._slot_of and not deadline.is_over():

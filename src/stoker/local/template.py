@@ -281,6 +281,8 @@ class Template(Cluster):
             slot = Slot(Role(role), number)
             if op == STARTED:
                 self._pids[slot] = pid
+            elif op == EXITED and slot == OWN:  # its end of the socket may be open in another fork
+                self._is_gone = True
             elif op == EXITED and self._pids.get(slot) == pid:
                 self._exits[slot] = Exit(slot, pid, code)
                 self._has_ended.add(slot)
