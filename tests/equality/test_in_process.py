@@ -5,6 +5,7 @@ reason why they are made here.
 """
 
 import errno
+import fcntl
 import gc
 import itertools
 import logging
@@ -674,8 +675,10 @@ def test_processes_that_hang_are_given_up(monkeypatch):
 
 
 @pytest.mark.here
-def test_the_processes_end_with_their_iterator():
+def test_the_processes_end_with_their_iterator(tmp_path):
     gc.disable()  # they do not wait for a collection
+    own = (tmp_path / "own").open("w")
+    fcntl.flock(own, fcntl.LOCK_EX)  # which they hold as well
     try:
         with installed():
             iterator = iter(make(0))
@@ -683,6 +686,9 @@ def test_the_processes_end_with_their_iterator():
             (template,) = templates()
             pidfd = os.pidfd_open(template)
             del iterator
+            own.close()
+            with (tmp_path / "own").open("w") as again:
+                fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
             ended = select.poll()
             ended.register(pidfd, select.POLLIN)
             assert ended.poll(10_000), "still there"

@@ -1,12 +1,15 @@
 """Loops that run for long hold no more than short ones: memory regions, fds, processes."""
 
+import contextlib
+import fcntl
 import gc
 import os
+import sqlite3
 from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from tests.conftest import descendants, open_fds, settle
 from tests.equality.sides import installed
@@ -117,6 +120,60 @@ def test_every_worker_ends_with_its_iterator(end, persistent):
         gc.collect()
         settle(before)
         assert descendants() == before
+
+
+class Holds(Dataset):
+    """Each worker locks files and a database of its own until it is gone, and tells its pid."""
+
+    def __init__(self, folder):
+        self.folder, self.held = folder, []
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        if not self.held:
+            self.held = locked(self.folder / str(os.getpid()))
+        return os.getpid()
+
+
+def locked(path):
+    """Raises if anybody holds one of them."""
+    whole, part = path.with_suffix(".whole").open("w"), path.with_suffix(".part").open("w")
+    fcntl.flock(whole, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.lockf(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    base = sqlite3.connect(path.with_suffix(".sqlite"), timeout=0)
+    base.execute("begin exclusive")
+    return [whole, part, base]
+
+
+def until_an_error(loader):
+    with contextlib.suppress(KeyError):
+        for batch in loader:
+            yield from batch.tolist()
+            raise KeyError("the loop's")
+
+
+@pytest.mark.parametrize(
+    "pids_of",
+    {
+        "the end": lambda loader: [pid for batch in loader for pid in batch.tolist()],
+        "a break": lambda loader: next(iter(loader)).tolist(),
+        "an error": lambda loader: list(until_an_error(loader)),
+    }.items(),
+    ids=lambda how: how[0],
+)
+def test_workers_are_gone_and_their_locks_free_in_the_next_statement(pids_of, tmp_path):
+    own = (tmp_path / "own.whole").open("w")
+    fcntl.flock(own, fcntl.LOCK_EX)  # which workers, and who forks them, hold as well
+    with installed():
+        pids = set(pids_of[1](DataLoader(Holds(tmp_path), 2, num_workers=2)))
+        alive = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+        own.close()
+        for held in [*(locked(tmp_path / str(pid)) for pid in pids), locked(tmp_path / "own")]:
+            for each in held:
+                each.close()
+    assert pids and not alive
 
 
 def test_iterators_in_a_cycle_are_collected():

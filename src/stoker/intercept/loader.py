@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stoker import speak, stack
-from stoker.blame import in_words, is_installed, is_scripts
+from stoker.blame import in_words, is_installed
 from stoker.clock import now_s
 from stoker.config import FILES_FRAC
 from stoker.doctor.plan import VARIABLE as EXAMINED
@@ -164,7 +164,7 @@ def _tried(make: MakeIterator, original: GetIterator, loader: Any, place: str) -
         attempt.iterator = None  # else it holds itself, and outlives the script's last reference
         return iterator
     except Exception as error:
-        if is_scripts(error) or (attempt is not None and attempt.tells):
+        if (attempt is not None and attempt.is_theirs) or speak.raised_by_handler(error):
             raise
         why = in_words(error)
     return _handed_over(attempt, original, loader, place, why)
@@ -328,7 +328,7 @@ def _first_batch(original: Next, iterator: Any, meter: Meter) -> Any:
     except StopIteration:
         raise
     except Exception as error:
-        if is_scripts(error) or attempt.tells:
+        if attempt.is_theirs or speak.raised_by_handler(error):
             raise
         why = in_words(error)
     meter.forget_drawn()

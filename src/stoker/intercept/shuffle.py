@@ -22,7 +22,8 @@ def shuffle(original: Callable[..., Iterator[int]]) -> Callable[..., Iterator[in
 
     @functools.wraps(original)
     def __iter__(self: Any) -> Iterator[int]:  # noqa: N807  # shows in tracebacks
-        return original(self) if self.replacement else _guarded(self, original)
+        is_known = not getattr(self, "replacement", True)
+        return _guarded(self, original) if is_known else original(self)
 
     return __iter__
 
@@ -30,20 +31,23 @@ def shuffle(original: Callable[..., Iterator[int]]) -> Callable[..., Iterator[in
 def _guarded(sampler: Any, original: Callable[..., Iterator[int]]) -> Iterator[int]:
     import torch
 
-    generator = torch.default_generator if sampler.generator is None else sampler.generator
+    own = getattr(sampler, "generator", None)
+    generator = torch.default_generator if own is None else own
+    if not isinstance(generator, torch.Generator):
+        yield from original(sampler)
+        return
     before = generator.get_state()
+    indices, first = _without_replacement(sampler), None
     try:
-        indices = _without_replacement(sampler)
         first = next(indices, None)
     except Exception as error:
         if speak.raised_by_handler(error):
             raise
         generator.set_state(before)
-        yield from original(sampler)
-        return
+        indices = original(sampler)  # not asked here: its errors have no other in their context
     if first is not None:
         yield first
-        yield from indices
+    yield from indices
 
 
 def _without_replacement(sampler: Any) -> Iterator[int]:

@@ -45,7 +45,9 @@ class _SingleProcess(_SingleProcessDataLoaderIter, _Made):
     pass
 
 
-_NOT_TORCHS = ("_driver", "_state", "_pinner", "_options", "_job", "_teller", "owner_thread")
+_NOT_TORCHS = (
+    "_driver", "_state", "_pinner", "_options", "_job", "_teller", "owner_thread", "is_theirs"
+)  # fmt: skip
 
 
 class Attempt:
@@ -66,9 +68,9 @@ class Attempt:
         self._states = [(each, each.get_state()) for each in generators if each is not None]
 
     @property
-    def tells(self) -> bool:
-        """Whether our iterator raised its error on purpose, as torch's would have."""
-        return bool(getattr(self.iterator, "tells", False))
+    def is_theirs(self) -> bool:
+        """Whether what our iterator raised is torch's error or the script's; see StreamIterator."""
+        return bool(getattr(self.iterator, "is_theirs", False))
 
     def hand_over(self, original: Callable[[DataLoader[Any]], Any]) -> Any:
         """Return torch's own iterator. original: torch's function, which makes one from scratch."""

@@ -112,10 +112,15 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
     _first_chain = 0
     _drawn: list[Any] | None = None  # index lists, until the first batch has left; see fallback.py
     _teller: Teller | None = None
-    tells = False  # whether an error that is raised is told on purpose, as torch's would be
+    _pinner: "_Pinner | None" = None
+    # Whether what is raised is torch's error or the script's, and not stoker's: so while their code
+    # runs, where one is passed on, and once a batch has left, for then torch cannot begin again.
+    is_theirs = False
 
     def __init__(self, loader: DataLoader[Any], options: "StreamOptions") -> None:
+        self.is_theirs = True
         stack.standing_at(self._torchs_init, "super")(_BaseDataLoaderIter.__init__, self, loader)
+        self.is_theirs = False
         self._profile_name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
         self._shutdown = False
         self._prefetch_factor = loader.prefetch_factor or DEFAULT_PREFETCH  # None: no workers
@@ -134,7 +139,8 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             for slot in range(self._num_workers)
         ]
         self._data_queue = _Results(self._driver)  # type: ignore[assignment]
-        self._pinner = _Pinner(self._pin_memory_device) if self._pin_memory else None
+        if self._pin_memory:
+            self._pinner = _Pinner(self._pin_memory_device)
         self._driver.prepare_each(self._pinner)
         close_at_exit(self)
         self._reset(loader, first_iter=True)
@@ -198,7 +204,9 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
     # -- torch's own protocol ----------------------------------------------------------------
 
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
+        self.is_theirs = True
         _BaseDataLoaderIter._reset(self, loader, first_iter)
+        self.is_theirs = False
         if not self._is_stateful and may_run_ahead(self._index_sampler):
             self._tell_ahead()
         self._drawn = [] if first_iter else None
@@ -224,7 +232,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             batch = self._wait_batch()
             self._fill()
         batch = self._delivered(batch)
-        self._drawn = None
+        self._drawn, self.is_theirs = None, True
         return batch
 
     def _shutdown_workers(self) -> None:
@@ -234,8 +242,11 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
         self._close(LEAVE_S)
 
     def __del__(self) -> None:
-        if "_driver" in self.__dict__:
-            self._shutdown_workers()
+        try:
+            if "_driver" in self.__dict__:
+                self._shutdown_workers()
+        except Exception:  # Python would print it; workers that are left end with the trainer
+            return
 
     # -- ours --------------------------------------------------------------------------------
 
@@ -255,9 +266,17 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
                 indices = self._next_index()  # type: ignore[no-untyped-call]
             except StopIteration:
                 return
+            except BaseException:
+                self._fail_to_draw()
+                raise
             if self._drawn is not None:
                 self._drawn.append(indices)
             self._driver.draw(indices)
+
+    def _fail_to_draw(self) -> None:
+        """Note an error of the sampler's; torch asks again only for the next batch."""
+        self.is_theirs = True
+        self._state.num_dropped += 1
 
     def _wait_batch(self) -> Any:
         deadline = Deadline(self._timeout if self._timeout > 0 else None)
@@ -265,7 +284,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
 
     def _in_time(self, waited_for: Any) -> Any:
         if waited_for is TIMED_OUT:
-            self.tells = True
+            self.is_theirs = True
             raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
         return waited_for
 
@@ -274,16 +293,16 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
         if kind is _Pinning:
             batch = batch.future.result()
             if type(batch) is ExceptionWrapper:
-                self.tells = True
+                self.is_theirs = True
                 batch.reraise()
         elif kind is Failed:
-            self.tells = True
+            self.is_theirs = True
             _reraise(batch)
         elif kind is Died:
             error = death(batch, self._state.max_deaths)
             if self._drawn is not None and self._driver.is_to_blame(batch):  # torch's may live
                 raise BrokenGuarantee("a process that makes batches died of it") from error
-            self.tells = True
+            self.is_theirs = True
             raise error
         return batch
 

@@ -92,7 +92,9 @@ class StatefulIterator(StreamIterator, _StatefulMultiProcessingDataLoaderIter): 
     # -- torchdata's own protocol --------------------------------------------------------------
 
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
+        self.is_theirs = True
         _StatefulBaseDataLoaderIter._reset(self, loader, first_iter)
+        self.is_theirs = False
         if not first_iter:
             self._epoch += 1
             self._driver.restart(self._shared_seed)
@@ -128,6 +130,9 @@ class StatefulIterator(StreamIterator, _StatefulMultiProcessingDataLoaderIter): 
                 indices = self._next_index()  # type: ignore[no-untyped-call]
             except StopIteration:
                 return
+            except BaseException:
+                self._fail_to_draw()
+                raise
             main, worker = self._snapshots_due()
             if main:
                 self._main_snapshots.append((self._send_idx, self._get_main_state()))
@@ -168,11 +173,11 @@ class StatefulIterator(StreamIterator, _StatefulMultiProcessingDataLoaderIter): 
             begun = self._in_time(self._driver.wait_begun(chain, self._epoch, deadline))
             if isinstance(begun, Died):
                 error = death(begun, self._state.max_deaths)
-                self.tells = not self._driver.is_to_blame(begun)
+                self.is_theirs = not self._driver.is_to_blame(begun)
                 raise error
             state, is_delta = cast(tuple[Any, bool], loads(begun))
             if isinstance(state, ExceptionWrapper):
-                self.tells = True
+                self.is_theirs = True
                 state.reraise()
             if is_delta:
                 self._worker_snapshots[self._worker_key(chain)].apply_delta(state)

@@ -11,15 +11,11 @@ import os
 import select
 import signal
 import socket
-import warnings
 from collections.abc import Callable, Sequence
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
-from pickle import PicklingError
 from typing import Any
 
-from stoker import stack
-from stoker.blame import is_scripts
 from stoker.clock import Deadline
 from stoker.local.cluster import Cluster
 from stoker.local.frozen import Frozen
@@ -167,21 +163,8 @@ class Spawned(Cluster):
         process.daemon = True
         try:
             process.start()
-        except (TypeError, AttributeError, PicklingError) as error:
+        except BaseException:
             ours.close()
-            if not is_scripts(error):  # torch will try as well, and warn
-                raise
-            # Source: torch/utils/data/dataloader.py `_MultiProcessingDataLoaderIter`, 2.13
-            from torch.utils.data.dataloader import DataLoader
-
-            stack.standing_at(DataLoader._get_iterator, "_MultiProcessingDataLoaderIter")(
-                warnings.warn,
-                "Got pickle error when attempting to start a worker Process. "
-                "This might be because the worker Process arguments are not picklable. "
-                "Python 3.14+ changed the multiprocessing start method in non-Mac POSIX platforms "
-                "to 'forkserver', which requires the worker Process arguments to be picklable. "
-                "You can also try multiprocessing.set_start_method('fork').",
-            )
             raise
         finally:
             theirs.close()

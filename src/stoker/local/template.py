@@ -86,6 +86,7 @@ class Template(Cluster):
         # On a host the template is the host's child, and prepare() the job's own code.
         is_scripts = prepare is None
         self._is_child = not is_scripts or orphans.come_here() or _stay_as_zombies()
+        self._is_waited_for = is_scripts
         self._must_reap = is_scripts and self._is_child
         # Until each copy of the script is ours: a handler of the script's that raises there, as at
         # Ctrl-C, would have the copy run the script on.
@@ -198,19 +199,19 @@ class Template(Cluster):
         return self._is_gone
 
     def close(self, grace_s: float) -> None:
-        """End the workers and the template. Waits if it is the script's child; else see `reap`."""
+        """End the workers and the template. Waits, as torch does, until the workers are gone and what
+        all of them had open is closed; not on a host, where `reap` is called."""
         if os.getpid() != self._owner_pid:
             return
         for sock in self._first.values():
             sock.close()
         if self._control.fileno() >= 0:
             self._tell(CLOSE, OWN, 0, int(grace_s * 1000))
+        _leaving.add(self)
+        wait_s = grace_s + 2 * TERM_GRACE_S if self._is_waited_for else 0
         # Where it is a child of the script's, as torch's workers are, it is none after the epoch.
-        wait_s = grace_s + 2 * TERM_GRACE_S if self._must_reap else 0
-        if not self.wait_gone(Deadline(wait_s)):
-            _leaving.add(self)
-            if self._must_reap:
-                self.kill()
+        if not self.wait_gone(Deadline(wait_s)) and self._must_reap:
+            self.kill()
 
     def wait_gone(self, deadline: Deadline) -> bool:
         """Whether the template has ended, with all its workers, by the deadline."""
@@ -280,6 +281,8 @@ class Template(Cluster):
             slot = Slot(Role(role), number)
             if op == STARTED:
                 self._pids[slot] = pid
+            elif op == EXITED and slot == OWN:  # its end of the socket may be open in another fork
+                self._is_gone = True
             elif op == EXITED and self._pids.get(slot) == pid:
                 self._exits[slot] = Exit(slot, pid, code)
                 self._has_ended.add(slot)

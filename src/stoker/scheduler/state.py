@@ -89,7 +89,7 @@ class StreamState:
     cursor: int = 0  # chain of the next task
     chains: list[Chain] = field(init=False)
     seeds: list[bytes] = field(default_factory=list)  # of every epoch but the first
-    num_dropped: int = 0  # tasks of this epoch that their chains, being over, never answer
+    num_dropped: int = 0  # answers of this epoch that never come: a chain is over, a sampler failed
     waiting: deque[Task] = field(default_factory=deque)  # drawn ahead, not yet due at home
 
     extras: set[Slot] = field(default_factory=set)  # of workers for free-standing tasks alone

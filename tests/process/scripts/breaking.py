@@ -28,8 +28,7 @@ THE_GUARD = {
                  "_why_not", "_why_off", "_say_why", "_torchs", "meet", "place_of", "_follow", "_is_compared",
                  "_drawn_of")
 } | {("stoker.intercept.shuffle", "_guarded"), ("stoker.intercept.run", "say_once"),
-     ("stoker.speak", "say"), ("stoker.blame", "in_words"),
-     ("stoker.blame", "is_scripts"), ("stoker.blame", "_is_ours"), ("stoker.blame", "_is_import")}  # fmt: skip
+     ("stoker.speak", "say"), ("stoker.blame", "in_words")}  # fmt: skip
 
 
 class Drawing(Dataset):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader
 
-from stoker import blame
+from stoker import speak
 from stoker.intercept import loader
 from tests.equality.sides import installed
 
@@ -45,4 +45,4 @@ def test_it_is_not_taken_for_ours_while_a_module_of_ours_is_imported():
     with pytest.raises(TimeoutError) as raised:
         exec_module()
     raised.value.with_traceback(raised.tb.tb_next)  # but for this test's own frame
-    assert blame.is_scripts(raised.value)
+    assert speak.raised_by_handler(raised.value)

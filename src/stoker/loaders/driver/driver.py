@@ -254,9 +254,9 @@ class Driver:
         return failed or self._workers.is_gone
 
     def close(self, grace_s: float) -> None:
-        """End the workers: ask, wait until each has flushed and left, then terminate, then kill.
+        """End the workers: ask, wait until each is gone, then terminate, then kill.
 
-        Idempotent; does nothing in a forked copy. Processes may still be unmapping memory after it.
+        Idempotent; does nothing in a forked copy. What workers here had open is closed after it.
         """
         if os.getpid() != self._owner_pid or self._is_closed:
             return
@@ -267,14 +267,15 @@ class Driver:
         for slot in self._workers.away & set(self._lines.slots):
             self._hang_up(slot)  # torch joins its workers; nothing of these is here
         self._lines.finish()
-        deadline = Deadline(grace_s)
+        deadline, left_s = Deadline(grace_s), 0.0
         at_work: list[Slot] = []
         try:
             at_work = [slot for slot in self._lines.slots if not self._drain(slot, deadline)]
+            left_s = deadline.left_s() or 0.0
         finally:
             for slot in self._lines.slots:  # where a handler of the script's has ended the wait
                 self._hang_up(slot)
-            self._workers.close(deadline.left_s() or 0.0)
+            self._workers.close(left_s)
         self._memory.give_back(is_written_to=bool(at_work))
         forks.forget_dead_children()
 

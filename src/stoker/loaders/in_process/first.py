@@ -61,8 +61,12 @@ class InProcessOptions:
 class FirstBatches(_SingleProcessDataLoaderIter):
     """Iterates over a map-style num_workers=0 loader until it is decided who makes its batches."""
 
+    is_theirs = False  # a StreamIterator's
+
     def __init__(self, loader: DataLoader[Any], options: InProcessOptions) -> None:
+        self.is_theirs = True
         super().__init__(loader)
+        self.is_theirs = False
         self._profile_name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
         self._options = options
         self._drawn: deque[Any] = deque()  # index lists that processes have, and nobody else

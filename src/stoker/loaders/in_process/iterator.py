@@ -104,8 +104,11 @@ class InProcessIterator(FirstBatches):
         return super()._next_index()  # type: ignore[no-untyped-call]
 
     def __del__(self) -> None:
-        if "_driver" in self.__dict__ and _utils is not None:
-            self._close(0.0)  # nobody wants what they are at
+        try:
+            if "_driver" in self.__dict__ and _utils is not None:
+                self._close(0.0)  # nobody wants what they are at
+        except Exception:  # see StreamIterator's
+            return
 
     # -- before: made here, with a look ------------------------------------------------------
 

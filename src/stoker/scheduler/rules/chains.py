@@ -142,13 +142,12 @@ def restarted(s: StreamState, event: Restarted) -> list[Action]:
     """
     s.free.restart(s.schedule_end)
     s.waiting.clear()
-    s.first_id = s.next_id
+    s.first_id, s.num_dropped = s.next_id, 0
     s.cursor = s.first_chain = 0
     s.reorder = Reorder(s.next_id, s.in_order)
     if not (s.is_iterable or s.is_stateful):
         return []
     s.seeds.append(event.seed)
-    s.num_dropped = 0
     for chain in s.chains:
         chain.is_over = False
     return [Resume(chain.slot, event.seed) for chain in s.chains if not chain.is_hopeless]

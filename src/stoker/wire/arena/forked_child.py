@@ -16,6 +16,8 @@ class ForkedChild:
     program. Made before the fork; then call `in_parent` or `in_child`.
     """
 
+    _is_gone = True  # where there is no pipe to be had
+
     def __init__(self) -> None:
         self._read_fd, self._write_fd = os.pipe()
         self._is = descriptors.of(self._read_fd)  # of both ends
