@@ -901,7 +901,7 @@ def swapping(i):
 class Replaced(Base):
     """What it calls is another function for each sample."""
 
-    becomes = "changes while"
+    becomes = "cannot be made twice or changes while"
 
     def __getitem__(self, i):
         return numbers(swapping(i))
@@ -1044,7 +1044,7 @@ class WritesEarly(Base):
 
 
 class WritesLate(Base):
-    becomes = KEPT
+    becomes = "cannot be made twice"
 
     def __init__(self, folder):
         super().__init__(folder)
@@ -1061,7 +1061,7 @@ class WritesLate(Base):
 
 
 class PrintsLate(Base):
-    becomes = KEPT
+    becomes = "cannot be made twice"
 
     def __getitem__(self, i):
         return numbers(self._made(i))
@@ -1180,7 +1180,7 @@ SIZES, SCALE = [1], 1.0
 class GlobalItemMoves(Base):
     """What the first half reads in a global list is changed by the second."""
 
-    becomes = "changes while"
+    becomes = "cannot be made twice or changes while"
 
     def __getitem__(self, i):
         value = work(i + SIZES[0])
@@ -1194,7 +1194,7 @@ def rescale():
 
 
 class GlobalMoves(Base):
-    becomes = "changes while"
+    becomes = "cannot be made twice or changes while"
 
     def __getitem__(self, i):
         value = work(i) * SCALE

@@ -10,14 +10,15 @@ Owner: the worker's main thread.
 import functools
 import hashlib
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from stoker.clock import now_s, thread_cpu_s, wall_ns
+from stoker.clock import now_s, wall_ns
 from stoker.fingerprint.fingerprint import Unwatchable
 from stoker.memory import phases
 from stoker.memory.cut import AnotherCallee, NotCuttable, Reached, Split, split_of
 from stoker.memory.desk import Desk, is_dropped, tally_of
+from stoker.memory.kept import KeptValues, Made
 from stoker.memory.learning import Learning
 from stoker.memory.phases import Depth, Phase
 from stoker.memory.prefix import Prefix
@@ -26,26 +27,19 @@ from stoker.memory.store import (
     Kept,
     Key,
     NotStorable,
-    Value,
-    are_equal,
-    encode,
-    is_alone,
     key_of,
     told_of,
 )
 from stoker.memory.watch import (
+    NO_STATE,
     Finding,
-    Identity,
     Lesson,
-    are_same,
-    identities,
     is_traced,
 )
 
 _COUNT_BYTES_EVERY = 16  # samples made, of those that are watched: it costs 30 us
 _REFRESH_EVERY = 64  # samples between two looks at what other workers have found
 _MAX_DRAWS = 64  # for one that is kept
-_LARGE_NBYTES = 1 << 20  # from here on a value is rather mapped than copied
 MAX_MOVES = 2  # of what a prefix reaches, in one worker
 
 
@@ -66,7 +60,7 @@ class Place:
         )
         self._num_proven = self._num_to_prove = self._num_hits = 0  # by all workers
         self._is_again = False  # an earlier run has proven what is kept
-        self._num_unknown = 0  # samples that asked what nobody can ask again
+        self._kept = KeptValues(desk, self._tally)
         self._dropped = b""  # states of which a value differed, among which this one is not
         self._phase = Phase.OFF
         self._make_alone: Callable[[Any, Any], Any] = operator.getitem
@@ -227,7 +221,7 @@ class Place:
             and self._phase is Phase.SERVING
             and not phases.must_check(self._num_hits, num_hits, key.now)
         ):
-            reached = self._read(kept)
+            reached = self._kept.read(prefix, kept)
             if reached is not None and self._is_trusted(reached):
                 return functools.partial(self._serve, kept, reached)
             kept = None if reached is None else kept
@@ -279,7 +273,7 @@ class Place:
         cut = functools.partial(prefix.go_on, index, reached, is_hit)
         sample, why = self._proof.or_original(index, self._learning.generators, cut)
         if why:
-            self._differ(index, why)
+            self._guarded(self._differ, index, why)
         return sample
 
     def _meet(self, index: Any) -> Any:
@@ -304,41 +298,40 @@ class Place:
 
     def _make_by_cut(self, key: Key, kept: Kept | None, index: Any) -> Any:
         """Make a sample of which a part is remembered."""
-        if kept is not None:
+        if kept is not None or not self._proof.is_begun(self._phase):
             return self._prove(key, kept, index)
         began_s, prefix = now_s(), self._prefix  # which may be another one afterwards
         assert prefix is not None
-        first_half = functools.partial(self._first_half, key, None, index)
         generators = self._learning.generators
+        before = generators.save()
+        first_half = functools.partial(self._first_half, key, None, index)
         reached, why = self._proof.or_original(index, generators, first_half)
         if why:
-            self._differ(index, why)
+            self._guarded(self._differ, index, why)
             return reached  # the dataset's sample
         if self._proof.is_trusted(reached, self._phase):
             sample = self._go_on(prefix, index, reached)
-        elif self._prefix is prefix:
-            sample = self._prove(key, None, index, reached)
-        else:
-            sample = self._dataset[index]
-        self._desk.worked_s += now_s() - began_s
-        return sample
+            self._desk.worked_s += now_s() - began_s
+            return sample
+        generators.restore(before)
+        return self._prove(key, None, index)
 
-    def _prove(
-        self, key: Key, kept: Kept | None, index: Any, reached: Reached | None = None
-    ) -> Any:
-        """Make a sample by the dataset and by the cut, which goes on from what is kept if it can.
-        reached: by the first half, if that has run."""
+    def _prove(self, key: Key, kept: Kept | None, index: Any) -> Any:
+        """Make a sample by the dataset and by the cut, which goes on from what is kept if it can."""
         prefix = self._prefix
-        assert prefix is not None
+        if prefix is None or self._phase is Phase.OFF:
+            return self._dataset[index]
         went_on_from: list[Reached] = []
 
         def cut() -> Any:
-            made = reached or self._first_half(key, kept, index)
-            found = None if kept is None else self._guarded(self._read, kept)
+            made = self._first_half(key, kept, index)
+            found = None if kept is None else self._guarded(self._kept.read, prefix, kept)
             went_on_from.append(found or made)
             return prefix.go_on(index, went_on_from[0], is_hit=found is not None)
 
+        began_s = now_s()
         verdict = self._proof.of(index, self._learning.generators, cut)
+        self._desk.worked_s += now_s() - began_s
         if verdict.is_alike:
             self._proof.note_alike(went_on_from[0])
         self._heed(index, verdict)
@@ -346,19 +339,20 @@ class Place:
 
     def _heed(self, index: Any, verdict: Verdict) -> None:
         if verdict.what:
-            self._differ(index, verdict.what)
+            self._guarded(self._differ, index, verdict.what)
         elif verdict.why:
             self._leave(verdict.why)
         elif not verdict.is_alike and self._prefix is not None:
             self._prefix.forget()  # it is to meet what is called now
 
     def _differ(self, index: Any, what: str) -> None:
-        """Leave the dataset alone, and drop all that is kept of this state."""
+        """Leave the dataset alone, and drop all that is kept of this state. Raises what `_refresh` does."""
         self._tally.count(num_differed=1, num_checked=1)
         assert self._prefix is not None
-        self._tally.drop(self._prefix.state.now)
+        if self._prefix.state != NO_STATE:
+            self._tally.drop(self._prefix.state.now)
         self._leave(f"sample {index!r} {what} when it was made again")
-        self._guarded(self._refresh)  # which tells other runs
+        self._refresh()  # which tells other runs
 
     def _first_half(self, key: Key, kept: Kept | None, index: Any) -> Reached:
         """Run the first half under watch, and compare what it reaches with what is kept, or keep it."""
@@ -382,8 +376,19 @@ class Place:
         if trace or has_drawn or has_imported or took_another:
             self._tally.count(num_misses=1)
         else:
-            self._guarded(self._settle, key, kept, index, reached, paths, began_ns, made_s)
+            made = Made(reached, paths, began_ns, made_s)
+            self._guarded(self._settle, prefix, key, kept, index, made)
         return reached
+
+    def _settle(self, prefix: Prefix, key: Key, kept: Kept | None, index: Any, made: Made) -> None:
+        """Raises NotStorable, and what `_refresh` raises."""
+        settled = self._kept.settle(prefix, key, kept, made)
+        if settled.has_differed:
+            self._differ(index, "differed")
+        elif settled.why:
+            self._leave(settled.why)
+        elif self._tally.is_to_weigh or (kept is not None and self._phase is Phase.PROVING):
+            self._refresh()
 
     # -- samples that nobody asked for -------------------------------------------------------------
 
@@ -457,91 +462,6 @@ class Place:
         if finding.why:
             self._leave(finding.why)
         self._refresh()
-
-    # -- the shelf ---------------------------------------------------------------------------------
-
-    def _read(self, kept: Kept) -> Reached | None:
-        """Return what is kept; None if that is damaged, or of files that have changed."""
-        assert self._prefix is not None
-        stores, copied, rows, memory = self._desk.stores, True, None, None
-        if self._prefix.is_whole:
-            rows = self._desk.rows
-            copied = self._desk.copies or rows == {}  # the first: room is made for more like it
-        elif kept.entry.nbytes >= _LARGE_NBYTES and self._prefix.may_map:
-            memory = stores.own_memory_of(kept)
-            copied = memory is None
-        if memory is None:
-            memory = stores.memory_of(kept)
-        if memory is None:
-            return None
-        items = Value(memory).items(copied, rows)
-        if not are_same(next(items)):
-            return None
-        self._desk.serves = True
-        return Reached.of_items(list(items))
-
-    def _settle(
-        self,
-        key: Key,
-        kept: Kept | None,
-        index: Any,
-        reached: Reached,
-        paths: Sequence[str],
-        began_ns: int,
-        made_s: float,
-    ) -> None:
-        """Compare what was made with what is kept of it, or keep it.
-
-        Raises NotStorable. began_ns: when it began to be made, by the wall clock.
-        """
-        stores = self._desk.stores
-        before_s = thread_cpu_s() + stores.wrote_s
-        told = identities(paths, began_ns)
-        there = self._desk.asked.identities(paths, began_ns)
-        if told is None or there is None:
-            self._tally.count(num_misses=1)
-            self._num_unknown += self._desk.asked.is_unknown
-            if self._num_unknown >= phases.NUM_TO_WEIGH and not self._tally.counts.num_made:
-                self._leave("asks for what lies at a path in a way that cannot be asked again")
-        else:
-            told += there
-            parts = self._encoded(told, reached)
-            memory = None if kept is None else stores.memory_of(kept)
-            if kept is not None and memory is not None and _is_of(memory, told):
-                self._compare(index, key, kept, memory, parts)
-            else:
-                self._tally.keep(key, parts, made_s)
-                if self._tally.is_to_weigh:
-                    self._refresh()
-        # Not by the clock on the wall: a task of another process in between ends nothing.
-        self._desk.spent_s += thread_cpu_s() + stores.wrote_s - before_s
-
-    def _encoded(self, told: Sequence[Identity], reached: Reached) -> list[memoryview]:
-        """Raises NotStorable; also if a value that the script may change is not its own."""
-        assert self._prefix is not None
-        levels = reached.items()
-        if not self._desk.copies and self._prefix.is_whole:
-            return encode((list(told), *levels), for_batch=True)
-        if not all(is_alone(values, name) for values in levels[1::3] for name in values):
-            raise NotStorable("is held elsewhere too")
-        return encode((list(told), *levels), self._prefix.apart.memory)
-
-    def _compare(
-        self, index: Any, key: Key, kept: Kept, memory: memoryview, parts: list[memoryview]
-    ) -> None:
-        if not are_equal(parts, memory):
-            self._differ(index, "differed")
-            return
-        is_proof = self._tally.is_proof(key, kept)
-        self._tally.count(num_checked=1, num_hits=1, num_proven=int(is_proof))
-        if self._phase is Phase.PROVING:
-            self._refresh()
-
-
-def _is_of(memory: memoryview, told: Sequence[Identity]) -> bool:
-    """Whether a value is of these very files."""
-    held = next(Value(memory).items(False))
-    return [tuple(each) for each in held] == list(told)
 
 
 def _split_of(dataset: Any) -> Split | str:

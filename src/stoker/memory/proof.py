@@ -34,11 +34,13 @@ class Proof:
         """Begin anew: of another depth, or in another epoch."""
         self._num_alike.clear()
 
+    def is_begun(self, phase: Phase) -> bool:
+        """Whether enough samples were alike, in whatever way they went on."""
+        return self._num_alike.total() >= _num_alike(phase)
+
     def is_trusted(self, reached: Reached, phase: Phase) -> bool:
         """Whether enough samples were alike that went on as this one will."""
-        is_later = phase is Phase.SERVING
-        num = phases.NUM_ALIKE_AGAIN if is_later else phases.NUM_ALIKE
-        return self._num_alike[reached.ways()] >= num
+        return self._num_alike[reached.ways()] >= _num_alike(phase)
 
     def note_alike(self, reached: Reached) -> None:
         self._num_alike[reached.ways()] += 1
@@ -74,6 +76,10 @@ class Proof:
             why = f"raised {type(error).__name__}"
         generators.restore(before)
         return self._dataset[index], why
+
+
+def _num_alike(phase: Phase) -> int:
+    return phases.NUM_ALIKE_AGAIN if phase is Phase.SERVING else phases.NUM_ALIKE
 
 
 class Verdict(NamedTuple):

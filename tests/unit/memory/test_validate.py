@@ -48,7 +48,8 @@ def says(described, nbytes=1 << 12):
     return joined(dumps(("t", [described])), bytes(nbytes))
 
 
-T, A, I = told_of(TENSOR), told_of(ARRAY), told_of(IMAGE)  # noqa: E741 (as their kinds are called)
+VIEW, ARRAY_VIEW = told_of(TENSOR), told_of(ARRAY)
+T, A, I = told_of(TENSOR.clone()), told_of(ARRAY.copy()), told_of(IMAGE)  # noqa: E741 (as their kinds are called)
 
 
 def nested(kind, depth):
@@ -84,6 +85,11 @@ MADE_UP = {
     "negative strides": (*T[:3], (-12, 4, 1), *T[4:]),
     "negative strides of one": (*T[:2], (1, 24), (-24, 1), *T[4:]),
     "strides beyond all memory": (*T[:2], (1, 24), (1 << 63, 1), *T[4:]),
+    "a view's strides": (*VIEW[:3], (-1, 4, 1), 0),
+    "a view's strides beyond all memory": (*VIEW[:2], (1, 24), (1 << 63, 1), 0),
+    "a view behind its memory": (*VIEW[:4], 1),
+    "a view of a view": ("w", VIEW, *VIEW[2:]),
+    "an array's view before its memory": (*ARRAY_VIEW[:3], (-16, 4), 0),
     "an array's strides that overlap": (*A[:3], (0, 4), *A[4:]),
     "an array's negative strides": (*A[:3], (-16, 4), *A[4:]),
     "an array's odd strides": (*A[:3], (17, 5), *A[4:]),

@@ -80,6 +80,7 @@ def _buffers_of(told: Any, depth: int) -> Iterator[int]:
             yield _elements(shape, strides, item_nbytes, nbytes, coded, kind == "R")
         case ("w", ("T", str(dtype), *_) as whole, shape, strides, int(first)):
             yield from _buffers_of(whole, depth)
+            _must(all(0 <= stride < 1 << 60 for stride in strides))
             item_nbytes = layout.DTYPES[dtype].itemsize
             _check_view(shape, [each * item_nbytes for each in strides], first * item_nbytes, whole)
         case ("x", ("a", *_) as whole, shape, steps, int(start)):
