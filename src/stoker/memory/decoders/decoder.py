@@ -40,6 +40,7 @@ class Decoder:
         self._dropped = b""  # states of which a value differed, among which this one is not
         self._watched_s = 0.0
         self._num_odd = 0
+        self._has_compared = False  # a kept value, since this worker began
         self._num_proven = self._num_hits = 0  # by all workers
         self._phase = Phase.OFF
         self._lasting = foundations() + codecs() if desk.stores.has_disk else b""
@@ -134,9 +135,8 @@ class Decoder:
             wants_more = self._wants_more(key)
             return functools.partial(self._make, key, None) if wants_more else self._plain
         num_hits = self._tally.num_hits
-        if self._phase is Phase.SERVING and not phases.must_check(
-            self._num_hits, num_hits, key.now
-        ):
+        must_check = phases.must_check(self._num_hits, num_hits, key.now)
+        if self._phase is Phase.SERVING and self._has_compared and not must_check:
             found = self._read(kept, work)
             if found:
                 self._tally.serve(kept.made_us)
@@ -289,6 +289,7 @@ class Decoder:
             self._leave(f"{name} differed when it was read again")
             self._guarded(self._refresh)  # which tells other runs
             return
+        self._has_compared = True
         is_proof = self._tally.is_proof(key, kept)
         self._tally.count(num_checked=1, num_hits=1, num_proven=int(is_proof))
         if self._phase is Phase.PROVING:
