@@ -7,8 +7,9 @@ Ban: no guess. What cannot be looked into raises Unwatchable.
 
 import collections
 import hashlib
+import os
 import pathlib
-import re
+import threading
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,14 +18,13 @@ from typing import Any
 import torch
 
 from stoker.clock import Deadline
-from stoker.fingerprint.scratch import is_scratch
 from stoker.fingerprint.written import WrittenPages
-from stoker.trusted import is_trusted
 
-BY_REPR = (
-    int, float, complex, bool, type(None), type(Ellipsis), range, slice, re.Pattern,
-    pathlib.PurePath, torch.dtype, torch.device, torch.layout, torch.Size, torch.memory_format,
-)  # fmt: skip
+# Exactly of these classes, whose text tells all; what a class of the script's adds is walked.
+BY_REPR = frozenset({
+    int, float, complex, bool, type(None), type(Ellipsis), range, pathlib.PosixPath,
+    pathlib.PurePosixPath, torch.dtype, torch.device, torch.layout, torch.Size, torch.memory_format,
+})  # fmt: skip
 TRAIL_LENGTH = 2000
 LARGE_NBYTES = 16 << 20  # not copied only to be looked at
 
@@ -32,6 +32,11 @@ LARGE_NBYTES = 16 << 20  # not copied only to be looked at
 _SHORT = 1024  # bytes that are rather copied than hashed by a call of their own
 _CONTAINERS = frozenset({dict, list, tuple, set, frozenset, collections.OrderedDict})
 _CODE = (types.FunctionType, type, types.ModuleType)
+# Attributes that MONAI's objects write to themselves while they work and never read back: its readers the
+# files that they have just read, its transforms a thread's own record of a setting, which as long as
+# that says what the environment does is as if it were not there.
+# Source: monai/data/image_reader.py and transforms/inverse.py, 1.6
+_OF_READERS, _OF_TRANSFORMS = {"filenames", "has_series"}, "_tracing"
 
 
 class Unwatchable(Exception):
@@ -80,7 +85,6 @@ class Walker:
         self._numbers: dict[int, int] = {}  # in the order in which the job's own graph meets them
         self._code_depth = 0  # inside how many functions, classes and modules
         self._keepalive: list[object] = []
-        self.walked: set[tuple[int, frozenset[str]]] = set()  # modules, as a function sees them
         self._countdown = 0
 
     def digest(self) -> bytes:
@@ -90,7 +94,7 @@ class Walker:
         kind = type(value)
         if kind is str:
             self.put(b"s", value.encode("utf-8", "surrogatepass"))
-        elif kind in BY_REPR or (isinstance(value, BY_REPR) and not hasattr(value, "__dict__")):
+        elif kind in BY_REPR:
             self.put(kind.__name__.encode(), repr(value).encode())
         elif kind is bytes:
             self.put(b"b", value)
@@ -150,9 +154,9 @@ class Walker:
         self._walk_instance(value, kind, path)
 
     def _walk_instance(self, value: Any, kind: type, path: str) -> None:
+        self.walk(kind, f"type({path})")
         if _is_plain_python(kind):
             self.walk_attributes(value, kind, path)
-            self.walk(kind, f"type({path})")
             return
         if getattr(value, "nbytes", 0) > LARGE_NBYTES:  # pyarrow, pandas: copied to be looked at
             raise Unwatchable(f"{path}: a {kind.__qualname__} of {value.nbytes:,} bytes")
@@ -177,13 +181,14 @@ class Walker:
     def walk_attributes(self, value: Any, kind: type, path: str) -> None:
         held = getattr(value, "__dict__", {})
         self._walk_named(
-            {name: each for name, each in held.items() if not is_scratch(kind, name, each)}, path
+            {name: each for name, each in held.items() if not _is_scratch(kind, name, each)}, path
         )
         for owner in kind.__mro__:
-            slots = owner.__dict__.get("__slots__", ())
-            for name in (slots,) if isinstance(slots, str) else slots:
-                if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                    self.walk(getattr(value, name), f"{path}.{name}")
+            if "__slots__" in vars(owner):  # their names may be mangled: by what reads them
+                for name, slot in vars(owner).items():
+                    if type(slot) is types.MemberDescriptorType:
+                        self.put(b".", name.encode())
+                        self.walk(getattr(value, slot.__name__, ...), f"{path}.{name}")
 
     def _walk_named(self, attributes: Mapping[Any, object], path: str) -> None:
         for name, attribute in attributes.items():
@@ -198,8 +203,7 @@ class Walker:
         """Hash what an instance of a user's list, dict, array or tensor class has beside items."""
         kind = type(value)
         self.walk_attributes(value, kind, path)
-        if not is_trusted(kind.__module__) and kind.__module__ != "builtins":
-            self.walk(kind, f"type({path})")
+        self.walk(kind, f"type({path})")
 
     def put(self, tag: bytes, data: bytes | memoryview) -> None:
         if len(data) < _SHORT and type(data) is bytes:
@@ -226,6 +230,15 @@ class Walker:
 
 Handler = Callable[[Walker, Any, str], None]
 """Hashes one kind of thing, found at a path."""
+
+
+def _is_scratch(kind: type, name: str, value: object) -> bool:
+    """Whether an attribute of an object of this class may be left out of what it depends on."""
+    if name in _OF_READERS:
+        return kind.__module__ == "monai.data.image_reader"
+    traces = os.environ.get("MONAI_TRACE_TRANSFORM", "1") != "0"
+    is_local = name == _OF_TRANSFORMS and isinstance(value, threading.local)
+    return is_local and vars(value) in ({}, {"value": traces})
 
 
 def _new_hash() -> "hashlib.blake2b":
