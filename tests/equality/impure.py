@@ -689,7 +689,7 @@ class SetOrder(Base):
 
 
 class Cached(Base):
-    becomes = "changes something"
+    becomes = "nobody can see what a functools.lru_cache holds"
 
     @staticmethod
     @functools.lru_cache

@@ -112,11 +112,11 @@ def _follow(walker: Walker, value: Any, used: list[str], path: str, is_scripts: 
         if is_scripts:
             _refuse(_FINDING, value.__name__, name, path)
         held, is_known, path = vars(value), is_trusted(value.__name__), f"{path}.{name}"
-        if name not in held and is_known:
-            walker.put(b".", path.encode())
+        if name not in held and (is_known or "__getattr__" not in held):
+            if not is_known and hasattr(types.ModuleType, name):
+                break  # as __dict__: then who knows which of its names
+            walker.put(b".", path.encode())  # a submodule that was not imported yet
             return
-        if name not in held and "__getattr__" not in held:
-            break  # of all modules, as __dict__: then who knows which of its names
         value = held.get(name, held.get("__getattr__"))
         if is_known and not isinstance(value, types.ModuleType) and not _may_be_scripts(value):
             walker.put(b".", path.encode())
@@ -205,12 +205,13 @@ def module(walker: Walker, value: types.ModuleType, path: str) -> None:
 
 def cached(walker: Walker, value: Any, path: str) -> None:
     """Hash a functools.lru_cache that keeps nothing, or is a library's; what others hold nobody sees."""
-    if is_trusted(value.__module__) and is_librarys(value.__wrapped__, value):
+    made_of = value.__wrapped__
+    if isinstance(made_of, types.FunctionType) and is_librarys(made_of, known_as=value):
         walker.put(b"f", f"{value.__module__}.{value.__qualname__}".encode())
         return
     if value.cache_parameters()["maxsize"] != 0:
         raise Unwatchable(f"{path}: nobody can see what a functools.lru_cache holds")
-    walker.walk(value.__wrapped__, path)
+    walker.walk(made_of, path)
 
 
 def lock(walker: Walker, value: Any, path: str) -> None:
