@@ -44,7 +44,7 @@ _REGISTRIES = (
 )  # fmt: skip
 # An operator that Python computes in place of torch, which itself does that for derivatives and other devices.
 _OF_OPERATOR = re.compile("(aten|torchvision|torchaudio)/.*/(CPU|Composite.*)")
-_NOBODY_SEES = (each for each in ())  # torch does not tell the function, and a generator refuses
+_NOBODY_SEES = (each for each in "")  # torch does not tell the function, and a generator refuses
 _FUNCTION = types.FunctionType
 _OURS = os.path.dirname(__file__) + os.sep  # noqa: PTH120  # text, as files of code are
 _known: dict[str, tuple[object, bool]] = {}  # by root: the module that it was, and the answer

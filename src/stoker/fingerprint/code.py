@@ -32,8 +32,8 @@ _HIDDEN: dict[str, set[str]] = {
     "os": {"read", "write", "lseek", "readv", "writev", "umask", "chdir"},
     "posix": {"read", "write", "lseek", "readv", "writev", "umask", "chdir"},
 }  # fmt: skip
-# Functions, attributes and constants of the script's code by which it finds what no name of its own
-# tells: other code by a name that it computes, text and annotations of code, the time in C.
+# Functions and attributes by which the script's code finds what no name of its own tells: other code by a
+# name that it computes, and what code says of itself.
 _FINDING: dict[str, set[str]] = {
     "builtins": {"globals", "eval", "exec", "compile", "__import__"},
     "sys": {"modules", "_getframe"}, "typing": {"get_type_hints"}, "codecs": {"register"}, "torch": {"ops"},
@@ -55,10 +55,8 @@ def function(walker: Walker, value: types.FunctionType, path: str) -> None:
     _refuse(_HIDDEN, value.__module__, value.__name__, path)
     if is_librarys(value):
         return
-    while is_ours(value.__code__) and "__wrapped__" in vars(value):
-        value = vars(value)["__wrapped__"]  # what a hook of ours stands for
-    if not isinstance(value, types.FunctionType):
-        walker.walk(value, path)
+    if is_ours(value.__code__) and "__wrapped__" in vars(value):
+        walker.walk(vars(value)["__wrapped__"], path)  # what a hook of ours stands for
         return
     for code in codes_in(value.__code__):
         walker.put(b"c", repr([getattr(code, each) for each in _FIELDS]).encode())
@@ -78,6 +76,13 @@ def _walk_names(walker: Walker, value: types.FunctionType, path: str) -> None:
     refused = names & (walker.banned | _FINDING_ATTRIBUTES if is_scripts else walker.banned)
     if refused:
         raise Unwatchable(f"{path} uses {min(refused)}")
+    constants = {
+        each for code in codes_in(value.__code__) for each in code.co_consts if type(each) is str
+    }
+    if constants & {"now", "today"} and names & {"datetime64", "astype", "array", "asarray"}:
+        raise Unwatchable(
+            f"{path}: NumPy reads the clock where it is told so, and nobody hears of it"
+        )
     held, looked_up = value.__globals__, names_of(value.__code__)
     for first, *rest in looked_up.of_globals:
         if first in held:
@@ -121,6 +126,10 @@ def _follow(walker: Walker, value: Any, used: list[str], path: str, is_scripts: 
         if is_known and not isinstance(value, types.ModuleType) and not _may_be_scripts(value):
             walker.put(b".", path.encode())
             return
+    if is_scripts and isinstance(value, types.FunctionType):  # as one that was imported by its name
+        _refuse(_FINDING, value.__module__, value.__name__, path)
+    if value is sys.modules:
+        raise Unwatchable(f"{path} finds modules by names that nobody knows")
     walker.walk(value, path)
 
 

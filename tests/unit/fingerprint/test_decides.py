@@ -230,12 +230,16 @@ FINDS = (
     "from .deep import SCALE; return SCALE",
     "from .deep import factor as f; return f()",
     "return (lambda: helpers.deep.SCALE)()",
+    "return import_module('helpers').SCALE",
+    "return modules['helpers'].SCALE",
+    "return frame_of()",
 )
 
 
 @pytest.mark.parametrize("body", FINDS)
 def test_what_a_script_finds_by_name_moves_it_or_is_refused(body, script):
-    module = script(data_of(body) + "X = 2")
+    by_name = "from importlib import import_module\nfrom sys import modules\nfrom inspect import currentframe as frame_of"
+    module = script(data_of(body, by_name) + "X = 2")
     before = look(dataset=module.Data())
     for held in (sys.modules["helpers"], sys.modules["helpers.deep"]):
         held.SCALE = 5
@@ -259,6 +263,19 @@ def test_a_module_that_is_imported_later_moves_it(script):
 def test_what_only_looks_like_it_is_watched(body, script):
     dataset = script(data_of(body)).Data()
     assert look(dataset=dataset) == look(dataset=dataset)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return np.datetime64('now')",
+        "return np.array('today', 'M8[s]')",
+        "return np.asarray(['now']).astype('M8[s]')",
+    ],
+)
+def test_the_time_that_numpy_reads_is_refused(body, script):
+    with pytest.raises(Unwatchable, match="clock"):
+        fingerprint({"dataset": script(data_of(body)).Data()}, Deadline(10))
 
 
 @pytest.mark.parametrize(
