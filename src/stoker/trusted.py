@@ -1,9 +1,23 @@
 """Names the packages whose functions keep no state between calls but the three global generators.
 
 So a dataset's fingerprint need not follow them, and what they draw can be seen in the generators.
+
+Promise: a package is known by its files: one of such a name beside the script is the script's. What
+the script has put into a package, `put_in` finds. Ban: no guess by `__module__`, which anybody sets.
 """
 
+import abc
+import functools
+import os
+import re
 import sys
+import types
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import Any
+
+from stoker.blame import is_installed
+from stoker.clock import now_s
 
 PACKAGES = (frozenset(sys.stdlib_module_names) - {"__main__"}) | {
     "PIL", "numpy", "stoker", "torch", "torchvision",
@@ -11,8 +25,197 @@ PACKAGES = (frozenset(sys.stdlib_module_names) - {"__main__"}) | {
     "albucore", "albumentations", "av", "cv2", "laspy", "librosa", "monai", "nibabel", "pydicom",
     "rasterio", "scipy", "soundfile", "soxr", "torchaudio", "torchcodec",
 }  # fmt: skip
+# Modules that make no sample: streams and hooks, which scripts replace, setuptools' too; training.
+_NOT_SEARCHED = (
+    "asyncio", "ctypes", "distutils", "multiprocessing", "sympy", "sys", "threading", "torch._C.",
+    "torch._dynamo", "torch._export", "torch._functorch", "torch._higher_order_ops", "torch._inductor",
+    "torch._numpy", "torch._prims", "torch._refs", "torch.ao", "torch.cuda", "torch.distributed", "torch.export",
+    "torch.fx", "torch.jit", "torch.onnx", "torch.optim", "torch.testing", "torch.utils.data.dataloader", "torchvision.models",
+)  # fmt: skip
+# Tables by which libraries choose a function: module and name. None tells of those in codecs.
+_REGISTRIES = (
+    ("PIL.Image", "OPEN"), ("PIL.Image", "DECODERS"), ("PIL.Image", "ENCODERS"),
+    ("PIL.Image", "SAVE"), ("copyreg", "dispatch_table"),
+    ("torch.utils.data._utils.collate", "default_collate_fn_map"),
+    ("torch.utils._pytree", "SUPPORTED_NODES"),
+    ("torchvision.transforms.v2.functional._utils", "_KERNEL_REGISTRY"),
+    ("monai.data.image_reader", "SUPPORTED_READERS"), ("monai.transforms.io.array", "SUPPORTED_READERS"),
+    ("scipy.fft._backend", "_named_backends"), ("torch.distributions.kl", "_KL_REGISTRY"),
+)  # fmt: skip
+# An operator that Python computes in place of torch, which itself does that for derivatives and other devices.
+_OF_OPERATOR = re.compile("(aten|torchvision|torchaudio)/.*/(CPU|Composite.*)")
+_NOBODY_SEES = (each for each in "")  # torch does not tell the function, and a generator refuses
+_FUNCTION = types.FunctionType
+_OURS = os.path.dirname(__file__) + os.sep  # noqa: PTH120  # text, as files of code are
+_known: dict[str, tuple[object, bool]] = {}  # by root: the module that it was, and the answer
 
 
 def is_trusted(module: object) -> bool:
     """Whether a module, by its dotted name, is of one of these packages."""
-    return isinstance(module, str) and module.partition(".")[0] in PACKAGES
+    if not isinstance(module, str):
+        return False
+    root = module.partition(".")[0]
+    if root not in PACKAGES:
+        return False
+    found, known = sys.modules.get(root), _known.get(root)
+    if known is None or known[0] is not found:
+        known = _known[root] = found, found is None or _is_library(found)
+    return known[1]
+
+
+def _is_library(module: Any) -> bool:
+    file = getattr(module, "__file__", None)
+    places = [file] if file else list(getattr(module, "__path__", ()))
+    spec = getattr(module, "__spec__", None)
+    is_in_python = getattr(spec, "origin", None) in ("built-in", "frozen")
+    return all(map(is_library_file, places)) if places else is_in_python
+
+
+@functools.cache
+def is_library_file(file: str) -> bool:
+    """Whether a file is the standard library's, an installed package's, or ours."""
+    torch = os.path.dirname(os.path.dirname(str(getattr(sys.modules.get("torch"), "__file__", ""))))  # noqa: PTH120  # as above
+    beside_torch = (torch + os.sep,) if torch else ()  # pip install --target
+    return is_installed(file) or file.startswith((_OURS, *beside_torch))
+
+
+def is_librarys(value: Any, known_as: object = None) -> bool:
+    """Whether a function or class is a trusted library's own: its module leads to it by its name, and
+    a function was written there. What a library makes while it runs is not. known_as: what it was
+    wrapped in, to which the name leads."""
+    if not is_trusted(value.__module__):
+        return False
+    if isinstance(value, type):
+        if not value.__flags__ & 1 << 9:  # Py_TPFLAGS_HEAPTYPE: it is C's
+            return True
+    elif not is_written_by_library(value):
+        return False
+    found: Any = sys.modules.get(value.__module__)
+    for name in value.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is (value if known_as is None else known_as)
+
+
+def is_written_by_library(function: types.FunctionType) -> bool:
+    """Whether a function was written in a trusted library, or made by one."""
+    file, name = function.__code__.co_filename, function.__globals__.get("__name__", "namedtuple_")
+    is_made = file.startswith("<") and str(name).startswith("namedtuple_")
+    return is_made or (is_trusted(name) and (file.startswith("<") or is_library_file(file)))
+
+
+def is_ours(code: types.CodeType) -> bool:
+    return code.co_filename.startswith(_OURS)
+
+
+# -- what the script has put in ------------------------------------------------------------------
+
+_FRAC = 0.01  # of the time, for looks at all modules
+_found: dict[str, object] = {}
+_found_of: tuple[int, int] = (0, 0)  # process, and number of modules
+_look_again_s = 0.0
+
+
+def put_in(fresh: bool = False) -> dict[str, object]:
+    """Return what in trusted modules, their classes and registries is of nobody who may be trusted, by
+    its name. Looks again for a new process or module, else now and then: a look takes 30 ms for
+    torch, NumPy, torchvision and SciPy."""
+    global _found, _found_of, _look_again_s
+    now, of = now_s(), (os.getpid(), len(sys.modules))
+    if fresh or of != _found_of or now > _look_again_s:
+        _found, _found_of = dict(sorted(_Search().found(), key=itemgetter(0))), of
+        _look_again_s = now_s() + (now_s() - now) / _FRAC
+    return _found
+
+
+class _Search:
+    """One look at all trusted modules. Asks no object anything but its type: some answer with a warning."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, bool] = {}  # of code -> whether the script's
+        self._dull: set[type] = set()  # of values that are neither code nor the script's
+        self._seen: set[type] = set()
+
+    def found(self) -> Iterator[tuple[str, object]]:
+        for name, module in list(sys.modules.items()):
+            if (
+                type(module) is types.ModuleType
+                and is_trusted(name)
+                and not name.startswith(_NOT_SEARCHED)
+            ):
+                yield from self._in_space(vars(module), name)
+        for name, attribute in _REGISTRIES:
+            for number, each in enumerate(_flat(getattr(sys.modules.get(name), attribute, ()), 3)):
+                if self._is_scripts(each):
+                    yield f"{name}.{attribute} {number}", each
+        for each in getattr(sys.modules.get("torch.library"), "_impls", ()):
+            if _OF_OPERATOR.fullmatch(each):
+                yield f"torch.library {each}", _NOBODY_SEES
+
+    def _in_space(self, space: Any, path: str) -> Iterator[tuple[str, object]]:
+        dull, seen, files = self._dull, self._seen, self._files
+        for name, value in list(space.items()):
+            kind = type(value)
+            if kind in dull or (
+                kind is _FUNCTION and files.get(value.__code__.co_filename) is False
+            ):
+                continue
+            if self._is_scripts(value):
+                yield f"{path}.{name}", value
+            elif issubclass(kind, type) and value not in seen:
+                seen.add(value)
+                module = value.__module__
+                if is_trusted(module) and not module.startswith(_NOT_SEARCHED):
+                    own = f"{module}.{value.__qualname__}"
+                    yield from self._in_space(vars(value), own)
+                    for each in registered_in(value):
+                        if self._is_scripts(each):
+                            yield f"{own}: {each.__qualname__}", each
+
+    def _is_scripts(self, value: Any) -> bool:
+        kind = type(value)
+        if kind is _FUNCTION:
+            file = value.__code__.co_filename
+            known = self._files.get(file)
+            if known is None:
+                known = not is_written_by_library(value) and not is_installed(file)
+                if not file.startswith("<"):
+                    self._files[file] = known
+            return known
+        if kind is staticmethod or kind is classmethod:
+            return self._is_scripts(value.__func__)
+        if kind is property:
+            return self._is_scripts(value.fget)
+        if kind is types.MethodType:
+            return self._is_scripts(value.__func__) or self._is_scripts(value.__self__)
+        if issubclass(kind, type):
+            return value not in self._seen and _is_scripts_module(value.__module__)
+        if _is_scripts_module(kind.__module__):
+            return True
+        self._dull.add(kind)
+        return False
+
+
+def _is_scripts_module(name: object) -> bool:
+    if is_trusted(name):
+        return False
+    file = getattr(sys.modules.get(str(name)), "__file__", None)
+    return name == "__main__" or (file is not None and not is_library_file(file))
+
+
+def registered_in(kind: type) -> list[type]:
+    """Return the classes that were registered with an abstract one, in no order that lasts."""
+    if type(kind) is not abc.ABCMeta:
+        return []
+    found = (each() for each in abc._get_dump(kind)[0])  # type: ignore[attr-defined]  # as abc.py calls it
+    return [each for each in found if each is not None]
+
+
+def _flat(value: Any, depth: int) -> Iterator[object]:
+    """Iterate what containers in containers hold."""
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (list, tuple, set)):
+        yield value
+        return
+    for each in value if depth else ():
+        yield from _flat(each, depth - 1)

@@ -80,7 +80,7 @@ class ImportsWhatTellsTheEnvironment(Base):
 class CountsAndImports(Base):
     """While it is learnt from, each of its samples imports something."""
 
-    becomes = "changes something that the dataset reaches"
+    becomes = "finds what nobody can see"
 
     def __init__(self, folder):
         super().__init__(folder)
@@ -94,7 +94,7 @@ class CountsAndImports(Base):
 
 
 class RunsAModuleAgain(Base):
-    becomes = "calls os.unsetenv or changes something that the dataset reaches"
+    becomes = "finds what nobody can see"
 
     def __getitem__(self, i):
         from tests.equality import impure_import
@@ -716,7 +716,7 @@ class SetOrder(Base):
 
 
 class Cached(Base):
-    becomes = "changes something"
+    becomes = "nobody can see what a functools.lru_cache holds"
 
     @staticmethod
     @functools.lru_cache

@@ -9,6 +9,7 @@ import itertools
 import mmap
 import pickle
 import random
+import re
 import sys
 from collections.abc import Collection
 from typing import Any, NoReturn
@@ -27,7 +28,7 @@ NUM_BULK, NUM_PIECE = 64, 4096
 
 
 def sequence(walker: Walker, value: Any, path: str) -> None:
-    walker.put(b"n", str(len(value)).encode())
+    walker.put(b"n", f"{len(value)} {getattr(value, 'maxlen', '')}".encode())
     if not _put_bulk(walker, value, path):
         walker.walk_all(value, path)
     walker.walk_subclass(value, path)
@@ -58,7 +59,7 @@ def _put_bulk(walker: Walker, items: Collection[object], path: str) -> bool:
 
 
 def unordered(walker: Walker, value: Any, path: str) -> None:
-    if not all(isinstance(item, (str, bytes, *BY_REPR)) for item in value):
+    if not all(type(item) in (str, bytes, *BY_REPR) for item in value):
         raise Unwatchable(f"{path}: a set of objects has no order to compare by")
     walker.walk_all(value, path)  # in the order that code sees, which hashes decide
     walker.walk_subclass(value, path)
@@ -149,7 +150,8 @@ def _put_array(walker: Walker, value: Any, path: str) -> None:
 def tensor(walker: Walker, value: torch.Tensor, path: str) -> None:
     if value.layout is not torch.strided or value.device.type != "cpu":
         raise Unwatchable(f"{path}: a {value.layout} tensor on {value.device}")
-    walker.put(b"t", f"{value.dtype} {tuple(value.shape)}".encode())
+    told = value.dtype, *value.shape, value.requires_grad, value.is_conj(), value.is_neg()
+    walker.put(b"t", repr(told).encode())
     walker.walk_subclass(value, path)
     if value.is_shared():
         raise Unwatchable(f"{path}: a tensor that other processes may change")
@@ -197,11 +199,24 @@ def _put_chunks(walker: Walker, flat: memoryview, path: str) -> None:
 
 
 def scalar(walker: Walker, value: Any, path: str) -> None:
+    if value.dtype.hasobject:
+        raise Unwatchable(f"{path}: a record of NumPy's that holds objects")
     walker.put(b"x", f"{value.dtype}".encode() + value.tobytes())
+    walker.walk_subclass(value, path)
+
+
+def span(walker: Walker, value: slice, path: str) -> None:
+    walker.walk_all((value.start, value.stop, value.step), path)
+
+
+def pattern(walker: Walker, value: "re.Pattern[Any]", path: str) -> None:
+    """Hash a regular expression whole: its text cuts it off."""
+    walker.walk_all((value.pattern, value.flags), path)
 
 
 def generator(walker: Walker, value: Any, path: str) -> None:
     if all(value is not known for known in _global_generators()):
+        walker.walk_subclass(value, path)
         if walker.apart is not None:
             walker.apart.generators.append(value)
             return

@@ -12,6 +12,7 @@ import logging
 import math
 import mmap
 import random
+import re
 import sys
 import threading
 import types
@@ -78,6 +79,8 @@ def _handlers() -> Iterator[tuple[type | tuple[type, ...], Handler]]:
     yield (list, tuple, collections.deque), data.sequence
     yield (dict, types.MappingProxyType), data.table
     yield (set, frozenset), data.unordered
+    yield slice, data.span
+    yield re.Pattern, data.pattern
     if numpy is not None:
         yield numpy.ndarray, data.array
         yield numpy.generic, data.scalar

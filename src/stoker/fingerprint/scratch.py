@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from stoker.trusted import is_trusted
+
 _OF_READERS = {"filenames", "has_series"}
 _RANDOM = {"albumentations", "monai"}
 _NAMES = {*_OF_READERS, "_tracing"}
@@ -33,7 +35,7 @@ def is_scratch(kind: type, name: str, value: object) -> bool:
 
 def notes_calls(kind: type) -> bool:
     """Whether objects of this class note each call's numbers in themselves, as random transforms do."""
-    return kind.__module__.partition(".")[0] in _RANDOM
+    return kind.__module__.partition(".")[0] in _RANDOM and is_trusted(kind.__module__)
 
 
 def is_note(value: Any) -> bool:

@@ -8,7 +8,6 @@ Ban: no guess. What cannot be looked into raises Unwatchable.
 import collections
 import hashlib
 import pathlib
-import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,12 +18,12 @@ import torch
 from stoker.clock import Deadline
 from stoker.fingerprint.scratch import is_note, is_scratch, notes_calls
 from stoker.fingerprint.written import WrittenPages
-from stoker.trusted import is_trusted
 
-BY_REPR = (
-    int, float, complex, bool, type(None), type(Ellipsis), range, slice, re.Pattern,
-    pathlib.PurePath, torch.dtype, torch.device, torch.layout, torch.Size, torch.memory_format,
-)  # fmt: skip
+# Exactly of these classes, whose text tells all; what a class of the script's adds is walked.
+BY_REPR = frozenset({
+    int, float, complex, bool, type(None), type(Ellipsis), range, pathlib.PosixPath,
+    pathlib.PurePosixPath, torch.dtype, torch.device, torch.layout, torch.Size, torch.memory_format,
+})  # fmt: skip
 TRAIL_LENGTH = 2000
 LARGE_NBYTES = 16 << 20  # not copied only to be looked at
 
@@ -82,7 +81,6 @@ class Walker:
         self._numbers: dict[int, int] = {}  # in the order in which the job's own graph meets them
         self._code_depth = 0  # inside how many functions, classes and modules
         self._keepalive: list[object] = []
-        self.walked: set[tuple[int, frozenset[str]]] = set()  # modules, as a function sees them
         self._countdown = 0
 
     def digest(self) -> bytes:
@@ -92,7 +90,7 @@ class Walker:
         kind = type(value)
         if kind is str:
             self.put(b"s", value.encode("utf-8", "surrogatepass"))
-        elif kind in BY_REPR or (isinstance(value, BY_REPR) and not hasattr(value, "__dict__")):
+        elif kind in BY_REPR:
             self.put(kind.__name__.encode(), repr(value).encode())
         elif kind is bytes:
             self.put(b"b", value)
@@ -152,9 +150,9 @@ class Walker:
         self._walk_instance(value, kind, path)
 
     def _walk_instance(self, value: Any, kind: type, path: str) -> None:
+        self.walk(kind, f"type({path})")
         if _is_plain_python(kind):
             self.walk_attributes(value, kind, path)
-            self.walk(kind, f"type({path})")
             return
         if getattr(value, "nbytes", 0) > LARGE_NBYTES:  # pyarrow, pandas: copied to be looked at
             raise Unwatchable(f"{path}: a {kind.__qualname__} of {value.nbytes:,} bytes")
@@ -184,10 +182,11 @@ class Walker:
             named = {name: each for name, each in named.items() if not is_note(each)}
         self._walk_named(named, path)
         for owner in kind.__mro__:
-            slots = owner.__dict__.get("__slots__", ())
-            for name in (slots,) if isinstance(slots, str) else slots:
-                if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                    self.walk(getattr(value, name), f"{path}.{name}")
+            if "__slots__" in vars(owner):  # their names may be mangled: by what reads them
+                for name, slot in vars(owner).items():
+                    if type(slot) is types.MemberDescriptorType:
+                        self.put(b".", name.encode())
+                        self.walk(getattr(value, slot.__name__, ...), f"{path}.{name}")
 
     def _walk_named(self, attributes: Mapping[Any, object], path: str) -> None:
         for name, attribute in attributes.items():
@@ -202,8 +201,7 @@ class Walker:
         """Hash what an instance of a user's list, dict, array or tensor class has beside items."""
         kind = type(value)
         self.walk_attributes(value, kind, path)
-        if not is_trusted(kind.__module__) and kind.__module__ != "builtins":
-            self.walk(kind, f"type({path})")
+        self.walk(kind, f"type({path})")
 
     def put(self, tag: bytes, data: bytes | memoryview) -> None:
         if len(data) < _SHORT and type(data) is bytes:

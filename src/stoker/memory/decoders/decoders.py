@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stoker.clock import wall_ns
-from stoker.fingerprint.modes import modes
+from stoker.fingerprint.modes import surroundings
 from stoker.memory.decoders.decoder import Decoder
 from stoker.memory.decoders.libraries import (
     IMAGE_LOAD,
@@ -34,7 +34,7 @@ from stoker.memory.desk import Desk
 from stoker.memory.watch import is_traced, lasting_of
 from stoker.redirect import LOCAL, Hook, Undo, redirect
 from stoker.stack import passed_over
-from stoker.trusted import is_trusted
+from stoker.trusted import is_trusted, put_in
 
 _active: "Decoders | None" = None  # this process's, to which redirected calls go
 _redirected: dict[Redirected | Opener, Undo | None] = {}
@@ -197,6 +197,9 @@ def _noting(opener: Opener) -> Hook:
 def _guarded(
     redirected: Redirected, original: Any, arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> Work | None:
+    root, _ = _version_of(redirected.module)
+    if any(each.startswith(f"{root}.") for each in put_in()):
+        return None  # the script has changed the library
     try:
         work = redirected.work_of(original, arguments, named)
         return work and work._replace(told=(_version_of(redirected.module), _around(), work.told))
@@ -213,7 +216,7 @@ def _around() -> object:
     """Return what surrounds every call: settings of libraries, and the environment, but for what is
     of this terminal or job alone."""
     environment: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]  # 2 us, not 40
-    return modes(), _environment(b"\0".join([*environment, *environment.values()]))
+    return surroundings(), _environment(b"\0".join([*environment, *environment.values()]))
 
 
 @functools.lru_cache(maxsize=4)

@@ -151,7 +151,7 @@ class Evidence:
             if not _is_own_and_seeded(name, frame):
                 self._say(frame, f"calls {name}")
         elif code is _ENVIRONMENT_ITEM:
-            self.is_of_session |= is_of_session(str(frame.f_locals.get("key")))
+            self.is_of_session |= is_of_session(frame.f_locals.get("key"))
         elif code is _ENVIRONMENT_ITEMS:
             self.is_of_session = True
         elif code in _SEE_CALLERS:

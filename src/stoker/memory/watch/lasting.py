@@ -23,8 +23,6 @@ _FORMAT = 4
 # one is not kept for another run (watch/evidence.py).
 _SESSION = {
     "_", "OLDPWD", "SHLVL", "WINDOWID", "STY", "PS1", "PROMPT", "COLUMNS", "LINES", "HOSTNAME",
-    # what it decides shows: the order of sets, and hash(), which no sample may call
-    "PYTHONHASHSEED",
     "DISPLAY", "INVOCATION_ID", "JOURNAL_STREAM", "COLORTERM", "MASTER_PORT",
 }  # fmt: skip
 _SESSION_PREFIXES = (
@@ -40,8 +38,9 @@ _CODEC = re.compile(
 _INSTALLED = (".dist-info", ".egg-info", ".pth")
 
 
-def is_of_session(variable: str) -> bool:
-    """Whether an environment variable is of this terminal or job alone."""
+def is_of_session(variable: object) -> bool:
+    """Whether an environment variable, by its text or its bytes, is of this terminal or job alone."""
+    variable = os.fsdecode(variable) if isinstance(variable, (str, bytes)) else ""
     return variable in _SESSION or variable.startswith(_SESSION_PREFIXES)
 
 

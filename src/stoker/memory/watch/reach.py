@@ -16,11 +16,9 @@ import types
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import torch
-
 from stoker.clock import Deadline, thread_cpu_s
 from stoker.fingerprint.fingerprint import Apart, fingerprint
-from stoker.fingerprint.modes import modes
+from stoker.fingerprint.modes import surroundings
 from stoker.memory.cut import (
     UNKNOWN,
     Level,
@@ -29,7 +27,7 @@ from stoker.memory.cut import (
     of_class,
 )
 from stoker.memory.watch.lasting import codecs, foundations, lasting_of
-from stoker.trusted import is_trusted
+from stoker.trusted import is_trusted, put_in
 
 _NUM_SEARCHED = 10_000  # objects, for transforms that write their address into the data
 _NUM_SURFACE = 64  # attributes of one object that are looked at before each sample
@@ -203,8 +201,10 @@ NO_STATE = State(b"", b"")
 def state_of(reach: dict[str, object], apart: Apart, allowed_s: float, lasts: bool) -> State:
     """apart: is given the generators in reach; lasts: another run may ask for it, else `lasting` is
     empty. Raises Unwatchable, also if it takes too long."""
-    reached = fingerprint(reach, Deadline(allowed_s, thread_cpu_s), apart=apart)
-    around = repr((os.getcwd(), modes(), torch.get_num_threads()))  # noqa: PTH109
+    reached = fingerprint(
+        {**reach, "put in": put_in()}, Deadline(allowed_s, thread_cpu_s), apart=apart
+    )
+    around = surroundings()
     variables = dict(os.environ)
     now = _digest(reached, around, variables)
     if not lasts:
