@@ -36,8 +36,8 @@ _HIDDEN: dict[str, set[str]] = {
 # name that it computes, and what code says of itself.
 _FINDING: dict[str, set[str]] = {
     "builtins": {"globals", "eval", "exec", "compile", "__import__"},
-    "sys": {"modules", "_getframe"}, "typing": {"get_type_hints"}, "codecs": {"register"}, "torch": {"ops"},
-    "importlib": {""}, "inspect": {""}, "gc": {""}, "runpy": {""}, "pkgutil": {""},
+    "sys": {"modules"}, "typing": {"get_type_hints"}, "codecs": {"register"}, "torch": {"ops"},
+    "importlib": {""}, "inspect": {"getdoc", "getmembers", "getmodule", "getsource", "get_annotations", "signature"}, "gc": {""}, "runpy": {""}, "pkgutil": {""},
 }  # fmt: skip
 _FINDING_ATTRIBUTES = {
     "__globals__", "__builtins__", "f_globals", "f_back", "__doc__", "__annotations__", "__code__", "__subclasses__",

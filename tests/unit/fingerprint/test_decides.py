@@ -232,7 +232,7 @@ FINDS = (
     "return (lambda: helpers.deep.SCALE)()",
     "return import_module('helpers').SCALE",
     "return modules['helpers'].SCALE",
-    "return frame_of()",
+    "return frame_of().f_globals['X']",
 )
 
 
