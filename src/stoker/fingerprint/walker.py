@@ -45,10 +45,11 @@ class TooLarge(Unwatchable):
 @dataclass(slots=True)
 class Apart:
     """What a walk meets and a fingerprint can leave out. memory: start and end of each array's and
-    tensor's bytes."""
+    tensor's bytes; not_private: where memory lies that others may change, once that was looked up."""
 
     generators: list[Any] = field(default_factory=list)
     memory: list[tuple[int, int]] = field(default_factory=list)
+    not_private: list[tuple[int, int]] | None = None
 
 
 class Walker:

@@ -43,7 +43,6 @@ from stoker.memory.watch import (
     state_of,
 )
 
-_COUNT_BYTES_EVERY = 16  # samples made, of those that are watched: it costs 30 us
 _COMPARED = (0, 1, 4, 15)  # samples under watch, at which all that the dataset reaches is compared
 _MAX_OPEN = 8  # samples under watch, of which those do not count that show where to look further
 _REFRESH_EVERY = 64  # samples between two looks at what other workers have found
@@ -254,7 +253,7 @@ class Place:
         assert prefix is not None
         self._desk.watch_readers()
         before, began_ns, began_s = prefix.look(), wall_ns(), now_s()
-        opened.begin(counts_bytes=self._tally.counts.num_misses % _COUNT_BYTES_EVERY == 0)
+        opened.begin()
         try:
             reached = self._desk.asked.run(prefix.run, index)
         finally:
@@ -370,13 +369,15 @@ class Place:
         """
         stores = self._desk.stores
         before_s = thread_cpu_s() + stores.wrote_s
-        told = identities(paths, began_ns)
+        is_explained = self._desk.opened.is_explained
+        told = identities(paths, began_ns) if is_explained else None
         there = self._desk.asked.identities(paths, began_ns)
         if told is None or there is None:
             self._tally.count(num_misses=1)
-            self._num_unknown += self._desk.asked.is_unknown
+            self._num_unknown += self._desk.asked.is_unknown or not is_explained
             if self._num_unknown >= phases.NUM_TO_WEIGH and not self._tally.counts.num_made:
-                self._leave("asks for what lies at a path in a way that cannot be asked again")
+                asks = "asks for what lies at a path in a way that cannot be asked again"
+                self._leave(asks if is_explained else "reads a file that it has not opened")
         else:
             told += there
             parts = self._encoded(told, reached)
