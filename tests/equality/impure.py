@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import uuid
+import weakref
 from pathlib import Path
 
 import markupsafe._speedups
@@ -21,6 +22,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import Dataset
+from torchvision.io import read_file
 
 from tests.equality import impure_helpers
 
@@ -66,6 +68,52 @@ class OfAFile(Base):
     def __getitem__(self, i):
         text = Path(self.paths[i]).read_text()
         return numbers(i, work(len(text)) + sum(map(ord, text)))
+
+
+MIDDLE = 1 << 18  # far from both ends
+
+
+class OfAFileBesides(Base):
+    """The last samples are of one file more, which changes without a trace in those that are seen."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.besides = str(folder / "besides")
+        Path(self.besides).write_bytes(bytes(2 * MIDDLE))
+        self.held = self.opened()
+
+    def opened(self):
+        return None
+
+    def __getitem__(self, i):
+        own = len(Path(self.paths[i]).read_text())
+        return numbers(own, work(i), self.read() if i >= NUM - 6 else 0)
+
+
+class ByDescriptor(OfAFileBesides):
+    def opened(self):
+        fd = os.open(self.besides, os.O_RDONLY)
+        weakref.finalize(self, os.close, fd)
+        return fd
+
+    def read(self):
+        return os.pread(self.held, 1, MIDDLE)[0]
+
+
+class ByMapping(OfAFileBesides):
+    def opened(self):
+        return np.memmap(self.besides, np.uint8, "r")
+
+    def read(self):
+        return int(self.held[MIDDLE])
+
+
+class ByReaderOfAnotherName(OfAFileBesides):
+    def read(self):
+        return int(read_file(self.besides)[MIDDLE])
+
+
+BESIDES = ByDescriptor, ByMapping, ByReaderOfAnotherName
 
 
 class ImportsWhatTellsTheEnvironment(Base):

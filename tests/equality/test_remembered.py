@@ -3,7 +3,9 @@
 Datasets that must not be remembered are left alone, and say why (impure.py).
 """
 
+import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -183,6 +185,29 @@ def test_a_file_that_is_rewritten_is_read_again(keeps_size, folder):
 
     both(loader_of(impure.OfAFile, folder), fresh, settings=ON)
     assert place_of(impure.OfAFile)[1].num_hits > impure.NUM
+
+
+@pytest.mark.parametrize("kind", impure.BESIDES)
+def test_a_file_that_changes_without_a_trace_where_most_samples_look(kind, folder):
+    """In place, and with the times that it had: the samples that are of it are made again, the others kept."""
+
+    def run(loader):
+        besides = Path(loader.dataset.besides)
+        for epoch in range(8):
+            if epoch % 4 == 0:
+                times = besides.stat().st_atime_ns, besides.stat().st_mtime_ns
+                with besides.open("r+b") as file:
+                    file.seek(impure.MIDDLE)
+                    file.write(bytes([epoch]))
+                os.utime(besides, ns=times)
+            yield from loader
+
+    both(loader_of(kind, folder, shuffle=False), run, settings=ON)
+    why, counts = place_of(kind)
+    assert why == ""
+    assert (
+        counts.num_hits > impure.NUM or kind is impure.ByMapping
+    )  # which is another state each time
 
 
 def test_a_file_that_comes_after_its_sample_was_kept_is_read(folder):

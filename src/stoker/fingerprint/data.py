@@ -1,8 +1,10 @@
 """Hashes data: containers, arrays, tensors, generators of random numbers.
 
-Promise: by content; a mapped file by its FileRange, for it may be larger than memory.
+Promise: by content; a mapped file by its FileRange, for it may be larger than memory. For samples that
+are remembered (`walker.apart`) also by its Stamp, and no other memory that others may write is hashed.
 """
 
+import bisect
 import ctypes
 import io
 import itertools
@@ -16,7 +18,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from stoker.fingerprint.mapped import address_of, file_of, mapping_of
+from stoker.fingerprint.mapped import address_of, file_of, mapping_of, not_private, stamp_of
 from stoker.fingerprint.walker import BY_REPR, LARGE_NBYTES, Unwatchable, Walker
 from stoker.fingerprint.written import BLOCK_NBYTES
 
@@ -101,6 +103,8 @@ def array(walker: Walker, value: Any, path: str) -> None:
         _put_mapped(walker, value, shown, path)
     else:
         walker.weigh(value.nbytes, path)
+        if not _is_own(value):
+            _refuse_shared(walker, _bounds_of(value), path)
         address = value.__array_interface__["data"][0]
         if not value.flags.c_contiguous or not _put_pages(walker, address, value.nbytes):
             _put_array(walker, value, path)
@@ -117,10 +121,34 @@ def _bounds_of(value: Any) -> tuple[int, int]:
     return low, high + int(value.itemsize)
 
 
+def _is_own(value: Any) -> bool:
+    """Whether an array's bytes are NumPy's own, or an object's that cannot be written."""
+    while type(value.base).__module__ == "numpy":
+        value = value.base
+    return bool(value.flags.owndata) or type(value.base) is bytes
+
+
+def _refuse_shared(walker: Walker, bounds: tuple[int, int], path: str) -> None:
+    if walker.apart is None:
+        return
+    if walker.apart.not_private is None:
+        walker.apart.not_private = not_private()
+    before = bisect.bisect_left(walker.apart.not_private, (bounds[1], 0))
+    if before and walker.apart.not_private[before - 1][1] > bounds[0]:
+        raise Unwatchable(f"{path}: memory of a file, or that other processes may change")
+
+
+def borrowed(walker: Walker, value: Any, path: str) -> None:
+    """Hash an object of ctypes that has memory of its own."""
+    if not value._b_needsfree_:
+        raise Unwatchable(f"{path}: memory that something else holds, or other processes")
+    walker.walk(value.__reduce__()[1:], path)  # raises of pointers
+
+
 def _put_mapped(walker: Walker, value: Any, shown: mmap.mmap, path: str) -> None:
     """Hash a mapped array by its file, or by its address if no other machine could have it."""
     address = value.__array_interface__["data"][0]
-    if file_of(shown) is None:
+    if file_of(shown) is None and walker.apart is None:
         walker.put(b"m", str(address).encode())
     else:
         walker.walk(shown, path)
@@ -133,6 +161,11 @@ def mapping(walker: Walker, value: mmap.mmap, path: str) -> None:
         raise Unwatchable(
             f"{path}: shared memory, or a mapped file that may be written or was replaced"
         )
+    if walker.apart is not None:
+        stamp = stamp_of(value)
+        if stamp is None:
+            raise Unwatchable(f"{path}: a mapped file in memory, which may be written unseen")
+        walker.put(b"m", repr(stamp).encode())
     walker.put(b"m", repr((file, value.tell())).encode())
 
 
@@ -158,8 +191,11 @@ def tensor(walker: Walker, value: torch.Tensor, path: str) -> None:
     walker.weigh(value.nbytes, path)
     plain = value.detach().as_subclass(torch.Tensor)
     memory = plain.untyped_storage()
+    bounds = memory.data_ptr(), memory.data_ptr() + memory.nbytes()
+    if not memory.resizable():  # not torch's own
+        _refuse_shared(walker, bounds, path)
     if walker.apart is not None:
-        walker.apart.memory.append((memory.data_ptr(), memory.data_ptr() + memory.nbytes()))
+        walker.apart.memory.append(bounds)
     if _put_pages(walker, memory.data_ptr(), memory.nbytes()):
         walker.put(b"t", f"{plain.storage_offset()} {plain.stride()}".encode())
         return

@@ -7,6 +7,7 @@ longer than allowed raises Unwatchable, and the job is then not portable.
 """
 
 import collections
+import ctypes
 import functools
 import logging
 import math
@@ -88,6 +89,7 @@ def _handlers() -> Iterator[tuple[type | tuple[type, ...], Handler]]:
         yield numpy.random.BitGenerator, data.generator
         yield mmap.mmap, data.mapping
     yield torch.Tensor, data.tensor
+    yield ctypes.Structure.__mro__[-2], data.borrowed
     yield (torch.Generator, random.Random), data.generator
     yield types.FunctionType, code.function
     yield types.MethodType, code.method

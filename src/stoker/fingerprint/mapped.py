@@ -2,7 +2,8 @@
 
 Promise: a `FileRange` is the same if a file looks the same: its size, when it was changed, and both
 ends of what is mapped. A mapping has none if it may be written through, if its file was replaced or
-deleted since, or if it has no file.
+deleted since, or if it has no file. A `Stamp` tells more, to this machine alone: of the middle too.
+Limit: what another process writes through a mapping of its own shows in a file's times some time later.
 """
 
 import hashlib
@@ -10,6 +11,7 @@ import mmap
 import os
 import sys
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +27,10 @@ class FileRange(NamedTuple):
     file_nbytes: int
     changed_ns: int
     ends: str
+
+
+Stamp = tuple[int, int, int, int, int]
+"""A file's size, times of change of content and of status, inode and device."""
 
 
 class NotTheSame(Exception):
@@ -47,12 +53,31 @@ def address_of(mapping: mmap.mmap) -> int:
     return int(shown.__array_interface__["data"][0])
 
 
-_known: "weakref.WeakKeyDictionary[mmap.mmap, FileRange | None]" = weakref.WeakKeyDictionary()
+_known: "weakref.WeakKeyDictionary[mmap.mmap, tuple[FileRange, Stamp] | None]"
+_known = weakref.WeakKeyDictionary()
 
 
 def file_of(mapping: mmap.mmap) -> FileRange | None:
     """Return a mapping's file range; None if it has none (see the module), and then for good."""
-    if mapping not in _known or _has_changed(_known[mapping]):
+    known = _identified(mapping)
+    return None if known is None else known[0]
+
+
+def stamp_of(mapping: mmap.mmap) -> Stamp | None:
+    """Return by what a mapping's file is known on this machine; None if it has no file, or one that
+    others may write unseen."""
+    known = _identified(mapping)
+    return known[1] if known is not None and is_dated(known[0].path) else None
+
+
+def is_dated(path: str) -> bool:
+    """Whether a file's times tell that it was written through a mapping: those in memory have no such."""
+    return not path.startswith("/dev/shm/")
+
+
+def _identified(mapping: mmap.mmap) -> tuple[FileRange, Stamp] | None:
+    known = _known.get(mapping)
+    if mapping not in _known or (known is not None and _stamp_at(known[0].path) != known[1]):
         try:
             _known[mapping] = _found(address_of(mapping), len(mapping))
         except (OSError, ValueError, KeyError):
@@ -60,26 +85,41 @@ def file_of(mapping: mmap.mmap) -> FileRange | None:
     return _known[mapping]
 
 
-def _has_changed(file: FileRange | None) -> bool:
-    if file is None:
-        return False
+def _stamp_at(path: str) -> Stamp | None:
     try:
-        status = Path(file.path).stat()
+        found = Path(path).stat()
     except OSError:
-        return True
-    return (status.st_size, status.st_mtime_ns) != (file.file_nbytes, file.changed_ns)
+        return None
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev
 
 
-def _found(address: int, nbytes: int) -> FileRange | None:
-    """Find the file that is mapped at an address. Source: proc(5), /proc/pid/maps."""
+def _rows() -> Iterator[tuple[int, int, list[str]]]:
+    """Iterate what is mapped: first address, end, the other columns. Source: proc(5), /proc/pid/maps."""
     for row in Path("/proc/self/maps").read_text(errors="surrogateescape").splitlines():
-        place, permissions, start, _, inode, *path = row.split(maxsplit=5)
+        place, *columns = row.split(maxsplit=5)
         first, end = (int(text, 16) for text in place.split("-"))
-        if first <= address < end:
-            if not path or "w" in permissions or address + nbytes > end:
-                return None
-            found = look(path[0], int(start, 16) + address - first, nbytes)
-            return found if Path(path[0]).stat().st_ino == int(inode) else None
+        yield first, end, columns
+
+
+def not_private() -> list[tuple[int, int]]:
+    """Return the ranges of memory, in order, that are of files or that other processes may share."""
+    return [
+        (first, end)
+        for first, end, (permissions, _, _, inode, *_) in _rows()
+        if permissions[3] == "s" or inode != "0"
+    ]
+
+
+def _found(address: int, nbytes: int) -> tuple[FileRange, Stamp] | None:
+    """Find the file that is mapped at an address."""
+    for first, end, (permissions, start, _, inode, *path) in _rows():
+        if not first <= address < end:
+            continue
+        if not path or "w" in permissions or address + nbytes > end:
+            return None
+        stamp = _stamp_at(path[0])
+        found = look(path[0], int(start, 16) + address - first, nbytes)
+        return (found, stamp) if stamp is not None and stamp[3] == int(inode) else None
     return None
 
 

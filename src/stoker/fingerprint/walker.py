@@ -45,11 +45,12 @@ class TooLarge(Unwatchable):
 class Apart:
     """What a walk meets and a fingerprint can leave out. memory: start and end of each array's and
     tensor's bytes; leaves_scratch_out: leave out what random transforms of libraries note of
-    each call (scratch.py)."""
+    each call (scratch.py); not_private: where memory lies that others may change, once looked up."""
 
     generators: list[Any] = field(default_factory=list)
     memory: list[tuple[int, int]] = field(default_factory=list)
     leaves_scratch_out: bool = False
+    not_private: list[tuple[int, int]] | None = None
 
 
 class Walker:

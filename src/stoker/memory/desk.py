@@ -34,7 +34,7 @@ class Desk:
         self.stores = Stores(access)
         self.loader, self.audit, self.trusted = access.loader, access.audit, access.trusted
         self.is_only_worker = is_only_worker
-        self.opened, self.asked = Opened(), Asked()
+        self.opened, self.asked = Opened(self.stores.descriptors), Asked()
         self.look = global_look()
         self.copies = True
         self.rows: Rows | None = None
@@ -51,7 +51,7 @@ class Desk:
         if num == self._num_modules:
             return False
         self._num_modules = num
-        tell_of_readers(self.opened.note, self.asked)
+        tell_of_readers(self.opened, self.asked)
         return True
 
     def close(self) -> None:

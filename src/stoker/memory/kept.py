@@ -62,11 +62,12 @@ class KeptValues:
         """Compare what was made with what is kept of it, or keep it. Raises NotStorable."""
         desk, stores = self._desk, self._desk.stores
         before_s = thread_cpu_s() + stores.wrote_s
-        told = identities(made.paths, made.began_ns)
+        is_explained = desk.opened.is_explained
+        told = identities(made.paths, made.began_ns) if is_explained else None
         there = desk.asked.identities(made.paths, made.began_ns)
         settled = Settled()
         if told is None or there is None:
-            settled = self._miss()
+            settled = self._miss(is_explained)
         else:
             told += there
             parts = self._encoded(prefix, told, made.reached)
@@ -79,13 +80,14 @@ class KeptValues:
         desk.spent_s += thread_cpu_s() + stores.wrote_s - before_s
         return settled
 
-    def _miss(self) -> Settled:
+    def _miss(self, is_explained: bool) -> Settled:
         """Count a sample of which it is not known which files it is of."""
         self._tally.count(num_misses=1)
-        self._num_unknown += self._desk.asked.is_unknown
-        if self._num_unknown >= phases.NUM_TO_WEIGH and not self._tally.counts.num_made:
-            return Settled(why="asks for what lies at a path in a way that cannot be asked again")
-        return Settled()
+        self._num_unknown += self._desk.asked.is_unknown or not is_explained
+        if self._num_unknown < phases.NUM_TO_WEIGH or self._tally.counts.num_made:
+            return Settled()
+        asks = "asks for what lies at a path in a way that cannot be asked again"
+        return Settled(why=asks if is_explained else "reads a file that it has not opened")
 
     def _encoded(
         self, prefix: Prefix, told: Sequence[Identity], reached: Reached

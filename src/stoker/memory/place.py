@@ -37,7 +37,6 @@ from stoker.memory.watch import (
     is_traced,
 )
 
-_COUNT_BYTES_EVERY = 16  # samples made, of those that are watched: it costs 30 us
 _REFRESH_EVERY = 64  # samples between two looks at what other workers have found
 _MAX_DRAWS = 64  # for one that is kept
 MAX_MOVES = 2  # of what a prefix reaches, in one worker
@@ -360,7 +359,7 @@ class Place:
         assert prefix is not None
         self._desk.watch_readers()
         before, began_ns, began_s = prefix.look(), wall_ns(), now_s()
-        opened.begin(counts_bytes=self._tally.counts.num_misses % _COUNT_BYTES_EVERY == 0)
+        opened.begin()
         try:
             reached: Reached = self._desk.asked.run(prefix.run, index)
         finally:

@@ -80,6 +80,10 @@ class Stores:
     def has_disk(self) -> bool:
         return self._disk is not None
 
+    def descriptors(self) -> set[int]:
+        """Return those of the files on disk."""
+        return set() if self._disk is None else self._disk.descriptors()
+
     def find(self, key: Key) -> Kept | None:
         entry = self._shelf.find(key.now)
         if entry is not None:

@@ -12,6 +12,7 @@ each such question.
 
 import gc
 import inspect
+import linecache
 import multiprocessing
 import os
 import random
@@ -25,7 +26,7 @@ from typing import Any
 import torch
 from torch.utils.data import get_worker_info
 
-from stoker.memory.watch.files import absolute
+from stoker.memory.watch.files import absolute, is_importing
 from stoker.memory.watch.lasting import is_of_session
 from stoker.trusted import is_trusted
 
@@ -45,9 +46,11 @@ _TELLING_C = {
         "urandom", "getrandom", "stat", "lstat", "fstat", "listdir", "scandir", "access", "times",
         "getpid", "getppid", "gettid", "getloadavg",  "statvfs", "sysconf",
         "cpu_count", "sched_getaffinity", "getrusage", "write", "read", "lseek", "readlink",
+        "pread", "preadv", "readv", "sendfile", "splice", "copy_file_range", "dup", "dup2",
     },
     "_random": {""}, "_uuid": {""}, "resource": {""}, "_socket": {""}, "select": {""}, "gc": {""},
     "_multiprocessing": {""}, "_posixsubprocess": {""}, "_locale": {""},
+    "torch": {"from_file"}, "": {"from_file"},  # the latter: of a storage
     "sys": {"getrefcount", "_getframe", "_current_frames", "getallocatedblocks"},
 }  # fmt: skip
 _METHODS_C = {
@@ -67,8 +70,12 @@ _KIND_OF_PATH = {
     "is_symlink",
 }
 _OF_PATHS = ("genericpath", "posixpath", "pathlib")
-# Libraries use them to look things up, as enum, copy and namedtuple do; that decides no value.
-_BY_LIBRARIES = {"calls builtins.id", "calls builtins.hash", "calls sys._getframe"}
+# Libraries use them to look things up, as enum, copy and namedtuple do; that decides no value. So do we, where
+# a script maps a file by the name that we hear of (readers.py).
+_BY_LIBRARIES = {
+    "calls builtins.id", "calls builtins.hash", "calls sys._getframe", "calls torch.from_file",
+    "calls .from_file",
+}  # fmt: skip
 _STATUS, _FILE_STATUS = "status", {"stat", "lstat", "fstat"}
 # Compiled modules whose functions depend on nothing but what they are given, and on the three global
 # generators; readers.py hears of the files that they read.
@@ -95,6 +102,7 @@ _TELLING_PYTHON = _codes(
     random.seed, random.Random.seed, random.getstate, random.setstate, random.SystemRandom.random,
     random.SystemRandom.getrandbits, random.Random.__init__, uuid.uuid1, uuid.uuid4,
     threading.Thread.start, get_worker_info, multiprocessing.current_process, multiprocessing.parent_process,
+    linecache.getline, linecache.getlines,
 )  # fmt: skip
 
 
@@ -189,7 +197,7 @@ class Evidence:
         module = _module_of(frame)
         if module == "posixpath" and frame.f_code.co_name in ("realpath", "_joinrealpath"):
             return
-        if module.startswith("importlib."):  # the first use of a library
+        if module.startswith("importlib.") and is_importing(frame):  # the first use of a library
             return
         if not is_trusted(module):
             self._say(frame, "asks for a file's status")
@@ -200,8 +208,8 @@ class Evidence:
 
     def _say(self, frame: types.FrameType, what: str) -> None:
         # The first use of a library looks for it in folders.
-        is_importing = _module_of(frame).startswith("importlib.")
-        if not is_importing and not _is_collecting(frame):
+        is_first_use = _module_of(frame).startswith("importlib.") and is_importing(frame)
+        if not is_first_use and not _is_collecting(frame):
             self._tell(what)
 
 

@@ -172,6 +172,11 @@ class Disk:
             return None
         return found if num == entry.nbytes and _checksum(found) == entry.check else None
 
+    def descriptors(self) -> set[int]:
+        """Return those of the files that are open."""
+        readable = {fd for fd in self._readable.values() if fd is not None}
+        return readable.union(*self._files.values())
+
     def _descriptor_of(self, segment: int) -> int | None:
         if segment in self._files:
             return self._files[segment][0]
