@@ -99,35 +99,6 @@ def write_flac(path, number):
     soundfile.write(path, noise, 44100, format="FLAC")
 
 
-def write_scan(path, number):
-    import nibabel
-
-    rng = np.random.default_rng(number)
-    image = nibabel.Nifti1Image(rng.integers(0, 99, (20, 24, 16)).astype(np.int16), np.eye(4))
-    image.header.set_slope_inter(1.5, 2.0)
-    nibabel.save(image, str(path))
-
-
-def write_slice(path, number):
-    from pydicom.dataset import FileDataset, FileMetaDataset
-    from pydicom.uid import ExplicitVRLittleEndian, RLELossless
-
-    meta = FileMetaDataset()
-    meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    meta.MediaStorageSOPClassUID = "1.2.840.10008.5.1.4.1.1.2"
-    meta.MediaStorageSOPInstanceUID = f"1.2.3.{number}"
-    slices = FileDataset(str(path), {}, file_meta=meta, preamble=b"\0" * 128)
-    slices.SOPClassUID = meta.MediaStorageSOPClassUID
-    slices.SOPInstanceUID = meta.MediaStorageSOPInstanceUID
-    slices.Rows, slices.Columns = 64, 48
-    slices.SamplesPerPixel, slices.PhotometricInterpretation = 1, "MONOCHROME2"
-    slices.BitsAllocated, slices.BitsStored, slices.HighBit = 16, 16, 15
-    slices.PixelRepresentation = 0
-    values = np.random.default_rng(number).integers(0, 9, (64, 48)).astype(np.uint16)
-    slices.compress(RLELossless, values)
-    slices.save_as(str(path))
-
-
 def write_tile(path, number):
     import rasterio
 
@@ -137,32 +108,6 @@ def write_tile(path, number):
         transform=rasterio.Affine(10, 0, 500_000, 0, -10, 5_000_000), compress="deflate",
     ) as file:  # fmt: skip
         file.write(bands)
-
-
-def write_cloud(path, number):
-    """Not in threads, whose pool a forked process could not use."""
-    import laspy
-
-    header = laspy.LasHeader(point_format=6, version="1.4")
-    header.scales, header.offsets = np.full(3, 0.01), np.arange(3.0)
-    cloud = laspy.LasData(header)
-    rng = np.random.default_rng(number)
-    cloud.x, cloud.y, cloud.z = rng.random((3, 5000)) * 100
-    cloud.intensity = rng.integers(0, 99, 5000)
-    with path.open("wb") as file:
-        cloud.write(file, True, laspy.LazBackend.Lazrs)
-
-
-def write_clip(path, number):
-    import av
-
-    with av.open(str(path), "w", format="mp4") as container:
-        stream = container.add_stream("h264", rate=24)
-        stream.width, stream.height, stream.pix_fmt = *SIZE, "yuv420p"
-        for k in range(12):
-            frame = av.VideoFrame.from_ndarray(np.asarray(pixels(number + k)), format="rgb24")
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode())
 
 
 # -- forms -------------------------------------------------------------------------------------------
@@ -320,104 +265,6 @@ def by_torchaudio(path):
     return samples.mul_(2) + rate
 
 
-def by_nibabel(path):
-    import nibabel
-
-    image = nibabel.load(path)
-    values = image.get_fdata()
-    assert values is image.get_fdata()
-    values *= 2
-    return torch.from_numpy(values)
-
-
-def by_nibabel_raw(path):
-    import nibabel
-
-    values = np.asanyarray(nibabel.load(path).dataobj)
-    flags = values.flags.f_contiguous, values.flags.owndata
-    return torch.from_numpy(values.astype(np.float32)) + sum(flags)
-
-
-def by_pydicom(path):
-    import pydicom
-
-    scan = pydicom.dcmread(path)
-    values = scan.pixel_array
-    assert values is scan.pixel_array
-    return torch.from_numpy(values.astype(np.int32))
-
-
-def by_rasterio(path):
-    import rasterio
-
-    with rasterio.open(path) as file:
-        values = file.read()
-        assert values.flags.owndata
-        values += 1
-        return torch.from_numpy(values.astype(np.int32))
-
-
-def a_window_by_rasterio(path):
-    import rasterio
-    from rasterio.enums import Resampling
-    from rasterio.windows import Window
-
-    with rasterio.open(path, sharing=False) as file:
-        part = file.read([1, 3], window=Window(16, 32, 200, 100))
-        small = file.read(2, out_shape=(64, 64), resampling=Resampling.average, masked=False)
-        masked = file.read(1, masked=True).sum()
-        return torch.from_numpy(part.astype(np.int32)), torch.from_numpy(small), int(masked)
-
-
-def into_an_array_by_rasterio(path):
-    import rasterio
-
-    with rasterio.open(path) as file:
-        values = np.empty((3, 256, 256), np.uint16)
-        file.read(out=values)
-        return torch.from_numpy(values.astype(np.int32))
-
-
-def by_laspy(path):
-    import laspy
-
-    cloud = laspy.read(path, laz_backend=laspy.LazBackend.Lazrs)
-    cloud.intensity[:5] += 1
-    cloud.x = cloud.x + 1
-    facts = len(cloud.points), repr(cloud), len(cloud.vlrs), cloud.points.array.flags.owndata
-    return torch.from_numpy(np.stack([cloud.x, cloud.y, cloud.z, cloud.intensity])), facts
-
-
-def and_again_by_laspy(path):
-    import laspy
-
-    with laspy.open(path, laz_backend=laspy.LazBackend.Lazrs) as reader:
-        cloud = reader.read()
-        nothing = len(reader.read_points(-1)), len(reader.header.vlrs)
-        reader.seek(10)
-        later = reader.read_points(7)
-        return torch.from_numpy(np.array(cloud.xyz)), nothing, later.intensity.tolist()
-
-
-def by_torchcodec(path):
-    from torchcodec.decoders import VideoDecoder
-
-    decoder = VideoDecoder(path)
-    clip = decoder.get_frames_at([0, 3, 7])
-    clip.data[0] = 0
-    frame = decoder.get_frame_at(5)
-    facts = *clip.data.stride(), frame.pts_seconds, *clip.pts_seconds.tolist()
-    return clip.data.float().mean((2, 3)), frame.data.sum(), decoder[2:4], facts
-
-
-def by_torchcodec_from_bytes(path):
-    """As samples come from a tar or a table."""
-    from torchcodec.decoders import VideoDecoder
-
-    decoder = VideoDecoder(Path(path).read_bytes(), dimension_order="NHWC")
-    return decoder.get_frames_in_range(start=2, stop=9, step=3).data
-
-
 def warns(path):
     warnings.warn(WARNING, stacklevel=1)
     return opened(path)
@@ -478,12 +325,7 @@ LIBRARIES = {
     "soundfile.read": "soundfile",
     "librosa.load": "librosa",
     "torchaudio.load": "torchaudio",
-    "nibabel": "nibabel",
-    "pydicom": "pydicom",
     "cv2.imread": "cv2",
-    "rasterio": "rasterio",
-    "laspy": "lazrs",
-    "torchcodec": "torchcodec.decoders",
 }
 # The form, its files, and the function that is remembered; "" for what is left alone.
 FORMS = [
@@ -514,14 +356,4 @@ FORMS = [
     (by_torchaudio, write_sound, "torchaudio.load"),
     (changed_in_place, write_array, ""),
     (loaded, write_array, ""),
-    (by_nibabel, write_scan, "nibabel"),
-    (by_nibabel_raw, write_scan, "nibabel"),
-    (by_pydicom, write_slice, "pydicom"),
-    (by_rasterio, write_tile, "rasterio"),
-    (a_window_by_rasterio, write_tile, "rasterio"),
-    (into_an_array_by_rasterio, write_tile, ""),
-    (by_laspy, write_cloud, "laspy"),
-    (and_again_by_laspy, write_cloud, "laspy"),
-    (by_torchcodec, write_clip, "torchcodec"),
-    (by_torchcodec_from_bytes, write_clip, "torchcodec"),
 ]

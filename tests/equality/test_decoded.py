@@ -40,9 +40,7 @@ def files(tmp_path):
     def write(writer):
         try:
             for number in range(decoding.NUM):
-                written = tmp_path / f"{number}.nii.gz"  # as nibabel must be told
-                if writer is not decoding.write_scan:
-                    written = tmp_path / str(number)
+                written = tmp_path / str(number)
                 writer(written, number)
                 os.utime(written, ns=(1, 1))
         except ImportError as error:

@@ -18,17 +18,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from stoker.clock import wall_ns
 from stoker.fingerprint.modes import surroundings
 from stoker.memory.decoders.decoder import Decoder
-from stoker.memory.decoders.libraries import (
-    IMAGE_LOAD,
-    OPENERS,
-    REDIRECTED,
-    Opener,
-    Redirected,
-    note,
-)
+from stoker.memory.decoders.libraries import IMAGE_LOAD, REDIRECTED, Redirected
 from stoker.memory.decoders.work import Work
 from stoker.memory.desk import Desk
 from stoker.memory.watch import is_traced, lasting_of
@@ -37,7 +29,7 @@ from stoker.stack import passed_over
 from stoker.trusted import is_trusted, put_in
 
 _active: "Decoders | None" = None  # this process's, to which redirected calls go
-_redirected: dict[Redirected | Opener, Undo | None] = {}
+_redirected: dict[Redirected, Undo | None] = {}
 
 
 class Decoders:
@@ -74,14 +66,10 @@ class Decoders:
         if num == self._num_modules:
             return
         self._num_modules, _active = num, self
-        hooks: list[tuple[Redirected | Opener, Callable[..., Hook]]] = [
-            *((each, _serving) for each in REDIRECTED),
-            *((each, _noting) for each in OPENERS),
-        ]
-        for each, hook_of in hooks:
+        for each in REDIRECTED:
             if each not in _redirected and each.module in sys.modules:
                 _redirected[each] = None
-                _redirected[each] = _redirect(each, hook_of(each))
+                _redirected[each] = _redirect(each, _serving(each))
 
     def may_call(self) -> bool:
         """Whether a call of this moment is one that may be served."""
@@ -150,7 +138,7 @@ def restore() -> None:
             undo()
 
 
-def _redirect(redirected: Redirected | Opener, hook: Hook) -> Undo | None:
+def _redirect(redirected: Redirected, hook: Hook) -> Undo | None:
     owner: Any = sys.modules[redirected.module]
     *path, name = redirected.name.split(".")
     for each in path:
@@ -175,20 +163,6 @@ def _serving(redirected: Redirected) -> Hook:
             held = work
             value = decoders.call(redirected.shown, work)
         named[LOCAL] = held
-        return value
-
-    return hook
-
-
-def _noting(opener: Opener) -> Hook:
-    @passed_over
-    def hook(original: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        if _active is None or not _active.may_call():
-            return original(*arguments, **named)
-        began_ns = wall_ns()
-        value = original(*arguments, **named)
-        with contextlib.suppress(Exception):  # ours, or of the arguments
-            note(opener, value, arguments, named, began_ns, _around())
         return value
 
     return hook

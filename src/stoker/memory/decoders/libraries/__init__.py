@@ -1,6 +1,5 @@
 """Makes works of calls, one library or kind of library a file."""
 
-from stoker.memory.decoders.libraries.opened import OPENERS, Opener, note
 from stoker.memory.decoders.libraries.table import IMAGE_LOAD, REDIRECTED, Redirected
 
-__all__ = ["IMAGE_LOAD", "OPENERS", "REDIRECTED", "Opener", "Redirected", "note"]
+__all__ = ["IMAGE_LOAD", "REDIRECTED", "Redirected"]

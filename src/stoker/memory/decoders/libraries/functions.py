@@ -1,8 +1,8 @@
 """Names the functions whose value depends on a file and their arguments alone, and makes works of calls.
 
 Why each is one: it opens the file that it is given by path, decodes it, and returns memory of its own.
-Objects that are opened first are in opened.py, those that are loaded in arrays.py. PyAV is nowhere: its frames hold what no
-function of its sets, so that none can be made again of what was kept.
+What is read of an object that was opened before is not among them, nor is PyAV, whose frames hold what no
+function of its sets.
 
 Promise: a call with arguments that are not plain, or with one that is refused, gets no work.
 Source: NumPy 2.4, OpenCV 5, soundfile 0.14, torchvision 0.28, torchaudio 2.11, SciPy 1.17,

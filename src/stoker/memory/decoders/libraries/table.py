@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from stoker.memory.decoders.libraries import arrays, functions, opened, pillow
+from stoker.memory.decoders.libraries import functions, pillow
 from stoker.memory.decoders.work import Work
 
 
@@ -26,12 +26,4 @@ REDIRECTED = (
         for each in functions.FUNCTIONS
     ),
     IMAGE_LOAD,
-    Redirected("nibabel.arrayproxy", "ArrayProxy._get_scaled", "nibabel", arrays.work_of_nibabel),
-    Redirected("pydicom.pixels.utils", "pixel_array", "pydicom", arrays.work_of_pydicom),
-    Redirected("laspy.lasreader", "LasReader.read", "laspy", opened.work_of_laspy),
-    Redirected("rasterio.io", "DatasetReader.read", "rasterio", opened.work_of_rasterio),
-    *(
-        Redirected(module, name, "torchcodec", functools.partial(opened.work_of_torchcodec, name))
-        for module, name in opened.CODEC_METHODS
-    ),
 )
