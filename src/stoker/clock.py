@@ -12,6 +12,11 @@ thread_cpu_s = time.thread_time
 wall_ns = time.time_ns
 
 
+def time_zone() -> tuple[object, ...]:
+    """Return what local times are computed with, as time.tzset() left it."""
+    return time.tzname, time.timezone, time.altzone
+
+
 class Deadline:
     """A moment after which waiting ends. seconds=None never ends."""
 

@@ -179,7 +179,7 @@ PURE = {
     "memory.cut.live", "memory.cut.rewrite", "memory.cut.stepped", "memory.cut.callee",
     "memory.store.rows", "images.recipe", "loaders.driver.demand", "loaders.in_process.ahead", "loaders.in_process.evidence",
     "storage.learning.line", "storage.learning.learnt", "storage.learning.reads", "gradients.codes", "gradients.gate.costs", "gradients.gate.outlook", "gradients.gate.table",
-    "gradients.gate.trial", "wire.frame", "wire.sections", "wire.arena.extents", "config", "errors", "tables", "trusted", "reports.metrics",
+    "gradients.gate.trial", "wire.frame", "wire.sections", "wire.arena.extents", "config", "errors", "tables", "reports.metrics",
     "reports.summary.__init__", "reports.summary.lines", "reports.summary.verdict", "remote.engines.hosts", "remote.net.control", "local.sizing",
     "verify.record", "verify.compare", "verify.table",
 }  # fmt: skip

@@ -8,12 +8,13 @@ import locale
 import os
 import re
 import sys
-import time
 import warnings
 from functools import cache
 from typing import Any
 
 import torch
+
+from stoker.clock import time_zone
 
 # Variables and functions that tell, by module and dotted name, and what they are where nobody set them.
 _SETTINGS: tuple[tuple[str, str, object], ...] = (
@@ -82,8 +83,7 @@ def surroundings() -> str:
             torch.get_num_interop_threads(),
             sys.flags,
             locale.setlocale(locale.LC_ALL),
-            time.tzname,
-            time.timezone,
+            time_zone(),
             _status("/etc/localtime"),
             [tuple(map(_whole, each)) for each in filters],  # a warning else gives no value
         )
