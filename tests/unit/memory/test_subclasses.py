@@ -55,7 +55,8 @@ def test_an_image_of_monais_comes_back(monai, copied):
     assert type(found.affine) is torch.Tensor
     assert repr(found.applied_operations) == repr(image.applied_operations)
     assert vars(found).keys() == vars(image).keys()
-    assert b"".join(encode(found)) == b"".join(encode(image))
+    if copied:  # else its arrays show the shelf's memory
+        assert b"".join(encode(found)) == b"".join(encode(image))
 
 
 def test_an_image_that_shares_what_it_tells_is_not_alone(monai):

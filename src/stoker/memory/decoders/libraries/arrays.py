@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 from stoker.memory.decoders.arguments import NotPlain, described
-from stoker.memory.decoders.work import Work, of_bytes, of_path, payload_of, value_of
+from stoker.memory.decoders.work import Work, of_bytes, of_path
 from stoker.memory.watch import absolute
 
 
@@ -48,8 +48,6 @@ def work_of_nibabel(
         paths=frozenset((path,)),
         identify=of_path(path),
         make=functools.partial(original, *arguments, **named),
-        payload=payload_of,
-        serve=value_of,
     )
 
 
@@ -80,8 +78,6 @@ def work_of_pydicom(
         paths=frozenset(),
         identify=of_bytes,
         make=functools.partial(original, dataset, **named),
-        payload=payload_of,
-        serve=value_of,
     )
 
 

@@ -23,7 +23,7 @@ import torch
 
 from stoker.clock import wall_ns
 from stoker.memory.decoders.arguments import NotPlain, described
-from stoker.memory.decoders.work import Work, is_plain_file, payload_of, value_of
+from stoker.memory.decoders.work import Work, is_plain_file, payload_of
 from stoker.memory.store import NotStorable, is_alone
 from stoker.memory.watch import Identity, absolute, identities, identity_of, is_settled
 
@@ -152,13 +152,7 @@ def _is_exactly(opened: Any, kind: tuple[str, str]) -> bool:
     return type(opened) is vars(sys.modules[module])[name]
 
 
-def _work_of(
-    make: Callable[[], Any],
-    opened: Any,
-    told: list[Any],
-    payload: Callable[[list[Any]], Any],
-    serve: Callable[[Any], Any],
-) -> Work | None:
+def _work_of(make: Callable[[], Any], opened: Any, told: list[Any]) -> Work | None:
     """Return the work of a call. told: all that its value depends on beside what was opened."""
     opening = _openings.get(opened)
     if opening is None:
@@ -174,7 +168,7 @@ def _work_of(
         """What was opened, if it still lies there."""
         return files if identities(paths, wall_ns()) == files else None
 
-    return Work(all_told, frozenset(paths), identify, make, payload, serve)
+    return Work(all_told, frozenset(paths), identify, make)
 
 
 # -- rasterio ----------------------------------------------------------------------------------------
@@ -196,7 +190,7 @@ def work_of_rasterio(
     except NotPlain:
         return None
     make = functools.partial(original, *arguments, **named)
-    return _work_of(make, dataset, told, payload_of, value_of)
+    return _work_of(make, dataset, told)
 
 
 def _plain_window(value: Any) -> Any:
@@ -218,7 +212,8 @@ def work_of_torchcodec(
         return None
     make = functools.partial(original, *arguments, **named)
     told = [name, rest, dict(sorted(named.items()))]
-    return _work_of(make, decoder, told, _payload_of_frames, _frames_of)
+    work = _work_of(make, decoder, told)
+    return work and work._replace(payload=_payload_of_frames, serve=_frames_of)
 
 
 def _payload_of_frames(holder: list[Any]) -> Any:
@@ -255,7 +250,8 @@ def work_of_laspy(original: Any, arguments: tuple[Any, ...], named: dict[str, An
     if reader._point_source is not None or (num_later and reader.evlrs is None):
         return None  # it would read those too
     make = functools.partial(original, reader)
-    return _work_of(make, reader, [], _points_of, functools.partial(_with_points, reader))
+    work = _work_of(make, reader, [])
+    return work and work._replace(payload=_points_of, serve=functools.partial(_with_points, reader))
 
 
 def _points_of(holder: list[Any]) -> Any:

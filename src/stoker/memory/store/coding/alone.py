@@ -20,16 +20,12 @@ def is_alone(holder: Any, key: Any) -> bool:
         return all(is_alone(holder[key], each) for each in holder[key])
     if kind is list or kind is tuple:
         return all(is_alone(holder[key], each) for each in range(len(holder[key])))
-    if subclasses.number_of(kind) is not None or _is_image(kind):
+    is_image = (kind.__module__, kind.__qualname__) == ("PIL.Image", "Image")
+    if is_image or subclasses.number_of(kind) is not None:
         if _num_holders_of_state(holder[key]) != _STATE_ALONE:
             return False
         return all(is_alone(vars(holder[key]), each) for each in vars(holder[key]))
     return True
-
-
-def _is_image(kind: type) -> bool:
-    image = sys.modules.get("PIL.Image")
-    return image is not None and kind is image.Image
 
 
 def _is_scalar(value: Any) -> bool:
@@ -46,9 +42,5 @@ def _num_holders_of_state(value: Any) -> int:
     return sys.getrefcount(inside)
 
 
-class _State:
-    """Holds a `__dict__` of its own."""
-
-
 _ALONE = _num_holders([object()], 0)
-_STATE_ALONE = _num_holders_of_state(_State())
+_STATE_ALONE = _num_holders_of_state(type("_State", (), {})())
