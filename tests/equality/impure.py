@@ -256,6 +256,26 @@ class ThenRandom(Base):
         return numbers(i, value + random.random(), np.random.rand(), torch.rand(()).item())
 
 
+class ShowsMemoryThenRandom(Base):
+    """Its second half tells whose memory its values show."""
+
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        value = work(i)
+        x = torch.full((3, 4), value).permute(1, 0)
+        part = torch.full((4, 3), value)[1:]
+        array = np.full((3, 4), value).T
+        draw = random.random()
+        told = (
+            x._is_view(),
+            part.storage_offset(),
+            part.untyped_storage().nbytes(),
+            array.base is None,
+        )
+        return numbers(i, draw, value, x.sum(), *told)
+
+
 class Scaled(Base):
     becomes = KEPT
 

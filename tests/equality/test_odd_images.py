@@ -259,6 +259,22 @@ def copied(data, i):
     return torch.from_numpy(np.stack([np.array(each) for each in (image, *others)]))
 
 
+def one_dict(data, i):
+    """Images that share all that they are: who writes to one writes to the others."""
+    image = Image.new("RGB", (80, 60), (i, 2, 3))
+    parts = [image.crop((0, 0, 70, 60)), image.crop((5, 0, 80, 60)), image.resize((40, 30))]
+    for part in parts[:2]:
+        part.__dict__ = image.__dict__
+    parts[1].putpixel((1, 1), (9, 9, 9))
+    opened, twin = image_of(i), Image.Image()
+    twin.__dict__ = opened.__dict__
+    small = twin.resize((30, 30))
+    twin.paste((1, 2, 3), (0, 0, 9, 9))
+    opened.info["told"] = i
+    pixels = [np.array(each).sum() for each in (image, *parts, opened, twin, small)]
+    return str(pixels), twin.info["told"]
+
+
 def pointed_at(data, i):
     """A pointer to an image's pixels is good for as long as the image."""
     image = Image.new("RGB", (80, 60), (i, 2, 3))
@@ -323,7 +339,7 @@ class Odd(Dataset):
 SCRIPTS = [
     turned_in_place, more_dimensions, twice, pairs_second_first, saved_sizes, kept_views, forked,
     in_threads, drawn_by_threads, drawn_upon, patches_swapped, cached, many_crops, wrong_boxes,
-    on_meta, another_class, load_replaced, warns, adobes, detached, compiled, copied, pointed_at,
+    on_meta, another_class, load_replaced, warns, adobes, detached, compiled, copied, one_dict, pointed_at,
     read_by_threads, filled_in, mocked, unclosed,
 ]  # fmt: skip
 

@@ -321,11 +321,12 @@ class Laziness:
             if held.own is None:
                 image._im = self._maker.core(held.recipe)
                 return
-            # Whoever looks may write there: what waits for these pixels gets them before.
+            # Whoever looks may write there: what waits for these pixels gets them before. Of images
+            # that share one __dict__ each holds what the others do.
             source = held.recipe.source
             for seen in source.waiting:
                 other = seen()
-                if other is not image and _source_of(other) is source:
+                if getattr(other, "_im", held) is not held and _source_of(other) is source:
                     self.pixels_of(other)
             image._im = held.own
 

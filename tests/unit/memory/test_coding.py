@@ -223,3 +223,28 @@ def test_nothing_in_a_value_is_called(capsys):
     with pytest.raises(pickle.UnpicklingError):
         Value(memoryview(head))
     assert capsys.readouterr().out == ""
+
+
+def test_images_that_share_anything_are_not_alone():
+    def made():
+        return Image.new("RGB", (4, 3))
+
+    def one_dict():
+        twin = Image.Image()
+        twin.__dict__ = (image := made()).__dict__
+        return [image, twin]
+
+    def one_info():
+        image, other = made(), made()
+        other.info = image.info
+        return [image, other]
+
+    def one_core():
+        image, other = made(), made()
+        other._im = image._im
+        return [image, other]
+
+    assert is_alone([[made(), made().crop((0, 0, 2, 2))]], 0)
+    for shared in (one_dict, one_info, one_core):
+        assert not is_alone([shared()], 0), shared.__name__
+        assert not is_alone(shared(), 0), shared.__name__

@@ -56,7 +56,7 @@ def test_an_image_of_monais_comes_back(monai, copied):
     assert type(found.affine) is torch.Tensor
     assert repr(found.applied_operations) == repr(image.applied_operations)
     assert vars(found).keys() == vars(image).keys()
-    if copied:  # else its arrays show what is held elsewhere too
+    if copied:  # else its arrays show the shelf's memory
         assert b"".join(encode(found)) == b"".join(encode(image))
 
 

@@ -11,6 +11,13 @@ from stoker.memory.watch import Identity, identity_of
 Identify = Callable[[], tuple[Identity, ...] | None]
 
 
+def payload_of(holder: list[Any]) -> Any:
+    """Return holder[0], to be kept as it is. Raises NotStorable if anything else holds it."""
+    if not is_alone(holder, 0):
+        raise NotStorable("is held elsewhere too")
+    return holder[0]
+
+
 class Work(NamedTuple):
     """One call.
 
@@ -26,20 +33,9 @@ class Work(NamedTuple):
     paths: frozenset[str]
     identify: Identify
     make: Callable[[], Any]
-    payload: Callable[[list[Any]], Any]
-    serve: Callable[[Any], Any]
+    payload: Callable[[list[Any]], Any] = payload_of
+    serve: Callable[[Any], Any] = lambda value: value
     takes_copy: bool = True
-
-
-def payload_of(holder: list[Any]) -> Any:
-    """Return holder[0], to be kept as it is. Raises NotStorable if anything else holds it."""
-    if not is_alone(holder, 0):
-        raise NotStorable("is held elsewhere too")
-    return holder[0]
-
-
-def value_of(payload: Any) -> Any:
-    return payload
 
 
 def of_path(path: str) -> Identify:

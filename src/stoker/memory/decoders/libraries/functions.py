@@ -14,7 +14,7 @@ import os
 from typing import Any, NamedTuple
 
 from stoker.memory.decoders.arguments import NotPlain, described
-from stoker.memory.decoders.work import Work, of_path, payload_of, value_of
+from stoker.memory.decoders.work import Work, of_path
 from stoker.memory.watch import absolute
 
 
@@ -62,8 +62,6 @@ def work_of(
         paths=frozenset((path,)),
         identify=of_path(path),
         make=functools.partial(original, *arguments, **named),  # no frame of ours
-        payload=payload_of,
-        serve=value_of,
     )
 
 

@@ -20,7 +20,10 @@ def is_alone(holder: Any, key: Any) -> bool:
         return all(is_alone(holder[key], each) for each in holder[key])
     if kind is list or kind is tuple:
         return all(is_alone(holder[key], each) for each in range(len(holder[key])))
-    if subclasses.number_of(kind) is not None:
+    is_image = (kind.__module__, kind.__qualname__) == ("PIL.Image", "Image")
+    if is_image or subclasses.number_of(kind) is not None:
+        if _num_holders_of_state(holder[key]) != _STATE_ALONE:
+            return False
         return all(is_alone(vars(holder[key]), each) for each in vars(holder[key]))
     return True
 
@@ -34,4 +37,10 @@ def _num_holders(holder: Any, key: Any) -> int:
     return sys.getrefcount(holder[key])
 
 
+def _num_holders_of_state(value: Any) -> int:
+    inside = vars(value)
+    return sys.getrefcount(inside)
+
+
 _ALONE = _num_holders([object()], 0)
+_STATE_ALONE = _num_holders_of_state(type("_State", (), {})())

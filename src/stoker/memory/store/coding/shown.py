@@ -39,7 +39,7 @@ def whole_of_array(value: Any) -> Any:
     else shows. Raises NotStorable."""
     numpy: Any = sys.modules["numpy"]
     base = value.base
-    if base is not None and sys.getrefcount(base) != _num_holders_of_memory():
+    if base is not None and sys.getrefcount(base) != _num_holders_of([object()]):
         raise NotStorable("an array that shows what is held elsewhere too")
     if type(base) is bytearray and len(base) == value.nbytes:
         return value
@@ -69,7 +69,7 @@ def address_of_array(array: Any) -> int:
 def order_of(shape: Any, strides: Any) -> tuple[int, ...] | None:
     """Return the order of dimensions in which the memory is dense; () if it is their own.
 
-    None if there is none: then there are gaps, or a value is seen twice. strides: in elements.
+    None if there are gaps, or a value is seen twice. strides: in elements.
     """
     if 0 in shape:
         return ()
@@ -84,18 +84,13 @@ def order_of(shape: Any, strides: Any) -> tuple[int, ...] | None:
     return () if order == list(range(len(shape))) else tuple(order)
 
 
+def _num_holders_of(holder: list[object]) -> int:
+    held = holder[0]
+    return sys.getrefcount(held)
+
+
 @functools.cache
 def _num_holders_of_base() -> int:
-    """Return how often a base is held that only its view and a local name hold."""
     view = torch.empty(1, device="cpu")[None]
     base = view._base
-    return sys.getrefcount(base)
-
-
-@functools.cache
-def _num_holders_of_memory() -> int:
-    """Return how often memory is held that only its array and a local name hold."""
-    numpy: Any = sys.modules["numpy"]
-    array = numpy.ndarray((2,), "u1", bytearray(2))
-    base = array.base
     return sys.getrefcount(base)
