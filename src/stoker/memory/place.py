@@ -8,30 +8,24 @@ Owner: the worker's main thread.
 """
 
 import functools
-import hashlib
-import operator
 from collections.abc import Callable
 from typing import Any
 
 from stoker.clock import now_s, wall_ns
-from stoker.fingerprint.fingerprint import Unwatchable
 from stoker.memory import phases
-from stoker.memory.cut import AnotherCallee, NotCuttable, Reached, Split, split_of
-from stoker.memory.desk import Desk, is_dropped, tally_of
+from stoker.memory.cut import AnotherCallee, Reached
+from stoker.memory.desk import Desk
 from stoker.memory.kept import KeptValues, Made
-from stoker.memory.learning import Learning
-from stoker.memory.phases import Depth, Phase
+from stoker.memory.phases import Phase
 from stoker.memory.prefix import Prefix
-from stoker.memory.proof import Proof, Verdict
+from stoker.memory.proof import Verdict
+from stoker.memory.standing import Standing
 from stoker.memory.store import (
     Kept,
     Key,
-    NotStorable,
-    key_of,
     told_of,
 )
 from stoker.memory.watch import (
-    NO_STATE,
     Finding,
     Lesson,
     is_traced,
@@ -39,34 +33,15 @@ from stoker.memory.watch import (
 
 _REFRESH_EVERY = 64  # samples between two looks at what other workers have found
 _MAX_DRAWS = 64  # for one that is kept
-MAX_MOVES = 2  # of what a prefix reaches, in one worker
 
 
-class Place:
+class Place(Standing):
     """A dataset whose samples are remembered, in one worker."""
 
     def __init__(self, desk: Desk, dataset: Any, where: str) -> None:
         """where: inside torch's wrappers, from the loader's dataset on."""
-        self._desk, self._dataset = desk, dataset
-        self._tally = tally_of(desk, dataset, where)
-        self._split = functools.cache(functools.partial(_split_of, dataset))
-        self._prefix: Prefix | None = None
-        self._depth: Depth | None = None
-        self._learning = Learning(desk, dataset, self._tally)
-        self._proof = Proof(dataset)
-        self._num_owed = (
-            0  # kept samples that are to be made anew before one is served in this epoch
-        )
-        self._num_proven = self._num_to_prove = self._num_hits = 0  # by all workers
-        self._is_again = False  # an earlier run has proven what is kept
+        super().__init__(desk, dataset, where)
         self._kept = KeptValues(desk, self._tally)
-        self._dropped = b""  # states of which a value differed, among which this one is not
-        self._phase = Phase.OFF
-        self._make_alone: Callable[[Any, Any], Any] = operator.getitem
-        self._is_of_session = False
-        if desk.stores.lasts:
-            self._guarded(self._take_up)
-        self._guarded(self._refresh)
 
     def get(self, index: Any) -> Any:
         """Return the sample of an index. Raises what the dataset raises."""
@@ -79,112 +54,6 @@ class Place:
             return self._dataset[index]  # a debugger or coverage sees the function itself
         way = self._guarded(self._way, index) or self._plain
         return way(index)
-
-    # -- what is known -----------------------------------------------------------------------------
-
-    def _take_up(self) -> None:
-        """Begin with what an earlier run has learnt of this very dataset. Raises Unwatchable."""
-        if self._tally.origin:
-            return  # the first worker that met it has
-        told = self._learning.state().lasting + repr(sorted(self._desk.trusted)).encode()
-        if not self._tally.take_up(hashlib.blake2b(told, digest_size=16).digest()):
-            self._leave("a sample differed when an earlier run made it again")
-
-    def _refresh(self) -> None:
-        """Take in what the workers have found so far. Raises Unwatchable, NotCuttable."""
-        counts, why = self._tally.known()
-        phase, why = phases.phase_of(counts, why)
-        self._num_proven, self._num_hits = counts.num_proven, counts.num_hits
-        self._num_to_prove, self._is_again = phases.num_to_prove(counts), counts.is_proven > 0
-        self._is_of_session = counts.num_of_session > 0
-        if phase is Phase.SERVING or counts.num_differed:
-            self._tally.note_for_others(counts)
-        if phase is Phase.SERVING and self._desk.audit:
-            phase = Phase.PROVING
-        if phase is Phase.OFF:
-            split = self._split() if why == phases.AT_ONCE else None
-            if isinstance(split, str):  # a step is then all of it
-                why = f"draws random numbers, and cannot be split: {split}"
-            self._leave(why)
-        elif phase in (Phase.PROVING, Phase.SERVING) and phases.depth_of(counts) != self._depth:
-            depth = phases.depth_of(counts)
-            assert depth is not None  # or the phase were another
-            split = None if depth.is_whole else self._split()
-            look, lasts = self._desk.look, self._desk.stores.lasts
-            self._prefix = Prefix(self._dataset, depth, split, look, phases.look_s(counts), lasts)
-            if not depth.is_whole:
-                self._learning.state()  # for the generators that second halves draw from
-            self._dropped = b""
-            self._depth = depth
-            self._begin_epoch()
-        self._phase = phase
-        self._tally.begin_phase(phase)
-
-    def _begin_epoch(self) -> None:
-        """Have samples made anew before one is served."""
-        self._proof.begin()
-        self._num_owed = phases.num_first(self._tally.known()[0])
-
-    def _has_restated(self) -> bool:
-        """Compute the state anew; returns whether it is another one. Raises Unwatchable."""
-        assert self._prefix is not None
-        before = self._prefix.state
-        self._restate()
-        return self._phase is Phase.OFF or self._prefix.state != before
-
-    def _is_dropped(self) -> bool:
-        """Whether a value of this state differed, be it in another loader."""
-        assert self._prefix is not None
-        self._dropped = self._tally.dropped
-        if is_dropped(self._prefix.state.now, self._dropped):
-            self._leave("a sample of the same dataset differed when it was made again")
-        return self._phase is Phase.OFF
-
-    def _lasting(self) -> bytes:
-        """Return what a value on disk is kept under beside its index; empty if it is not to be."""
-        assert self._prefix is not None
-        state, stores = self._prefix.state, self._desk.stores
-        if not stores.lasts:
-            return state.now if stores.has_disk else b""
-        return b"" if self._is_of_session else state.lasting
-
-    def _restate(self) -> None:
-        """Raises Unwatchable."""
-        assert self._prefix is not None
-        self._prefix.restate()
-        self._dropped = b""  # the state may be one of those
-        if self._prefix.num_moves > MAX_MOVES:
-            self._leave("what its samples depend on changes while they are made")
-
-    def _retreat(self, why: str) -> None:
-        """Remember a step less, for what is to be kept at this one cannot be; at the first one the
-        place is left alone. Raises Unwatchable, NotCuttable."""
-        split, depth = self._split(), self._depth
-        less = None if isinstance(split, str) or depth is None else depth.less(split.num_steps)
-        if less is None:
-            self._leave(why)
-            return
-        self._tally.put(first_draw=less.first_draw)
-        self._refresh()
-
-    def _leave(self, why: str) -> None:
-        """Leave the dataset alone from here on, and say why."""
-        self._phase = Phase.OFF
-        if not phases.are_cheap(self._tally.known()[0]):
-            self._make_alone = self._desk.make_alone
-        self._tally.say_why(why)
-
-    def _guarded(self, ours: Callable[..., Any], *arguments: Any) -> Any:
-        """Call what runs nothing of the script's; if it fails, the place is left alone."""
-        try:
-            return ours(*arguments)
-        except NotStorable as error:
-            self._guarded(self._retreat, f"its value {error}")
-        except (Unwatchable, NotCuttable) as error:
-            self._leave(str(error))
-        except Exception as error:
-            self._leave(f"stoker failed: {type(error).__name__}: {error}")
-        return None
 
     # -- a sample ----------------------------------------------------------------------------------
 
@@ -225,16 +94,6 @@ class Place:
                 return functools.partial(self._serve, kept, reached)
             kept = None if reached is None else kept
         return self._make_way(key, kept)
-
-    def _key_of(self, index: Any) -> Key:
-        assert self._prefix is not None
-        return key_of(self._prefix.state.now, self._lasting(), told_of(index))
-
-    def _count_call(self) -> None:
-        self._tally.num_calls += 1
-        num_samples = self._tally.counts.num_samples
-        if num_samples and self._tally.num_calls % num_samples == 0:
-            self._begin_epoch()  # of workers that live on
 
     def _make_way(self, key: Key, kept: Kept | None) -> Callable[[Any], Any]:
         assert self._prefix is not None
@@ -344,15 +203,6 @@ class Place:
         elif not verdict.is_alike and self._prefix is not None:
             self._prefix.forget()  # it is to meet what is called now
 
-    def _differ(self, index: Any, what: str) -> None:
-        """Leave the dataset alone, and drop all that is kept of this state. Raises what `_refresh` does."""
-        self._tally.count(num_differed=1, num_checked=1)
-        assert self._prefix is not None
-        if self._prefix.state != NO_STATE:
-            self._tally.drop(self._prefix.state.now)
-        self._leave(f"sample {index!r} {what} when it was made again")
-        self._refresh()  # which tells other runs
-
     def _first_half(self, key: Key, kept: Kept | None, index: Any) -> Reached:
         """Run the first half under watch, and compare what it reaches with what is kept, or keep it."""
         prefix, opened = self._prefix, self._desk.opened
@@ -461,11 +311,3 @@ class Place:
         if finding.why:
             self._leave(finding.why)
         self._refresh()
-
-
-def _split_of(dataset: Any) -> Split | str:
-    """Return the dataset's `__getitem__` to be split, or why it cannot be."""
-    try:
-        return split_of(type(dataset).__getitem__)
-    except NotCuttable as error:
-        return str(error)
