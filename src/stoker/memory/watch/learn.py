@@ -106,8 +106,14 @@ class Lesson:
     def _watching(self, split: Split, outer: Path) -> Callable[..., Any]:
         return split.watched(
             lambda step: self._at((*outer, step)),
-            lambda step, callee: self._in_place_of(callee, (*outer, step)),
+            lambda step, callee: self._called(callee, (*outer, step)),
         )
+
+    def _called(self, callee: Any, path: Path) -> Any:
+        self._evidence.end()  # what we read of its source is not the sample's
+        found = self._in_place_of(callee, path)
+        self._evidence.begin()
+        return found
 
     def _in_place_of(self, callee: Any, path: Path) -> Any:
         """Return what is called in place of a callee: the same, which tells of each of its parts."""
