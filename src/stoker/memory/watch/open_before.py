@@ -33,15 +33,25 @@ class OpenBefore:
         self._files: dict[int, _File] = {}  # by descriptor
         self._next = -1  # the number that a file got which was opened after these
         self._num_begun = 0
-        self._probe = os.open("/", os.O_RDONLY | os.O_CLOEXEC)
+        self._probe = -1  # of a folder, to be duplicated
+        self._is_sure = False
 
     def __del__(self) -> None:
-        os.close(self._probe)
-        if self._notices >= 0:
-            os.close(self._notices)
+        for descriptor in (self._probe, self._notices):
+            if descriptor >= 0:
+                os.close(descriptor)
 
     def begin(self) -> None:
         """Watch the files that are open now."""
+        try:
+            self._begin()
+            self._is_sure = -1 not in self._watched.values()
+        except OSError:  # there are no more descriptors
+            self._is_sure = False
+
+    def _begin(self) -> None:
+        if self._probe < 0:
+            self._probe = os.open("/", os.O_RDONLY | os.O_CLOEXEC)
         following = os.dup(self._probe)
         os.close(following)
         is_old = following == self._next and self._num_begun % _LIST_EVERY != 0
@@ -61,7 +71,7 @@ class OpenBefore:
 
     def were_read(self) -> bool:
         """Whether one of them was read since `begin`."""
-        return -1 in self._watched.values() or self._has_notices()
+        return not self._is_sure or self._has_notices()
 
     def _watch(self, descriptor: int) -> int:
         """Return a number by which to end it; -1 if that cannot be watched."""
