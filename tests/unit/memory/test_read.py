@@ -296,7 +296,6 @@ def test_lines_that_python_remembers_are_not_kept(read, text, watched):
         (lambda fd, path: os.pread(fd, 4, 0), "calls posix.pread"),
         (lambda fd, path: os.preadv(fd, [bytearray(4)], 0), "calls posix.preadv"),
         (lambda fd, path: os.close(os.dup(fd)), "calls posix.dup"),
-        (lambda fd, path: linecache.getline(path, 3), "calls getline"),
         (lambda fd, path: from_file(path, size=4), "calls torch.from_file"),
         (lambda fd, path: torch.from_file(path, size=4), None),
     ],

@@ -12,7 +12,6 @@ each such question.
 
 import gc
 import inspect
-import linecache
 import multiprocessing
 import os
 import random
@@ -102,7 +101,6 @@ _TELLING_PYTHON = _codes(
     random.seed, random.Random.seed, random.getstate, random.setstate, random.SystemRandom.random,
     random.SystemRandom.getrandbits, random.Random.__init__, uuid.uuid1, uuid.uuid4,
     threading.Thread.start, get_worker_info, multiprocessing.current_process, multiprocessing.parent_process,
-    linecache.getline, linecache.getlines,
 )  # fmt: skip
 
 
