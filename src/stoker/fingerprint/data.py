@@ -141,7 +141,7 @@ def _refuse_shared(walker: Walker, bounds: tuple[int, int], path: str) -> None:
 def borrowed(walker: Walker, value: Any, path: str) -> None:
     """Hash an object of ctypes that has memory of its own."""
     if not value._b_needsfree_:
-        raise Unwatchable(f"{path}: memory that something else holds, or other processes")
+        raise Unwatchable(f"{path}: memory that something else holds, as shared memory")
     walker.walk(value.__reduce__()[1:], path)  # raises of pointers
 
 

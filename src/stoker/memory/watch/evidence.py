@@ -12,7 +12,6 @@ each such question.
 
 import gc
 import inspect
-import linecache
 import multiprocessing
 import os
 import random
@@ -50,7 +49,7 @@ _TELLING_C = {
     },
     "_random": {""}, "_uuid": {""}, "resource": {""}, "_socket": {""}, "select": {""}, "gc": {""},
     "_multiprocessing": {""}, "_posixsubprocess": {""}, "_locale": {""},
-    "torch": {"from_file"}, "": {"from_file"},  # the latter: of a storage
+    "torch": {"from_file"}, "": {"from_file", "imread"},  # the latter: of a storage; of OpenCV
     "sys": {"getrefcount", "_getframe", "_current_frames", "getallocatedblocks"},
 }  # fmt: skip
 _METHODS_C = {
@@ -71,10 +70,10 @@ _KIND_OF_PATH = {
 }
 _OF_PATHS = ("genericpath", "posixpath", "pathlib")
 # Libraries use them to look things up, as enum, copy and namedtuple do; that decides no value. So do we, where
-# a script maps a file by the name that we hear of (readers.py).
+# a script has a file read or mapped by the name that we hear of (readers.py).
 _BY_LIBRARIES = {
     "calls builtins.id", "calls builtins.hash", "calls sys._getframe", "calls torch.from_file",
-    "calls .from_file",
+    "calls from_file", "calls imread",
 }  # fmt: skip
 _STATUS, _FILE_STATUS = "status", {"stat", "lstat", "fstat"}
 # Compiled modules whose functions depend on nothing but what they are given, and on the three global
@@ -102,7 +101,6 @@ _TELLING_PYTHON = _codes(
     random.seed, random.Random.seed, random.getstate, random.setstate, random.SystemRandom.random,
     random.SystemRandom.getrandbits, random.Random.__init__, uuid.uuid1, uuid.uuid4,
     threading.Thread.start, get_worker_info, multiprocessing.current_process, multiprocessing.parent_process,
-    linecache.getline, linecache.getlines,
 )  # fmt: skip
 
 
@@ -240,7 +238,7 @@ def _told_of(kind: type | None, module: str, name: str, known: frozenset[str]) -
         if module == "posix" and name in _FILE_STATUS:
             return _STATUS
         if names is not None and ("" in names or name in names):
-            return f"calls {module.lstrip('_')}.{name}"
+            return f"calls {module.lstrip('_')}.{name}".replace(" .", " ")
     else:
         for base in kind.__mro__:
             if name in _METHODS_C.get(base.__name__, ()):

@@ -11,6 +11,7 @@ is opened.
 """
 
 import functools
+import io
 import os
 import sys
 import types
@@ -24,9 +25,9 @@ from stoker.memory.watch.open_before import OpenBefore
 # A change is noted in ticks of the kernel's coarse clock, 4 ms; on a network, of another's clock.
 _SETTLED_NS = 100_000_000
 _COUNTERS_NBYTES = 64  # of /proc/self/io that are read, which it counts itself
-# A file that is opened may be read so often, and so much more: buffers are filled again after each seek.
-# Measured with PIL, torch, NumPy, nibabel, pydicom, PyAV, soundfile and OpenCV: 2.2, or 6,148 bytes of a small one.
-_TIMES_READ, _AGAIN_NBYTES = 2, 8192
+# A file that is opened may be read so often, and a buffer more: buffers are filled again after each seek. Measured with
+# PIL, torch, NumPy, nibabel, pydicom, PyAV, soundfile and OpenCV: most read it once, torch.load one of 6 KB 3.8 times.
+_TIMES_READ, _AGAIN_NBYTES = 4, io.DEFAULT_BUFFER_SIZE
 _NOISE_NBYTES = 4096  # that the C library or the kernel's files may cost once: they end nothing
 _LISTING = {"os.listdir", "os.scandir", "glob.glob", "glob.glob/2"}
 _MAPPING = "mmap.__new__"
@@ -82,8 +83,9 @@ class Opened:
     def _excess_nbytes(self, paths: list[str]) -> int | None:
         """Return how many bytes were read that the files do not explain; None if that cannot be told, or
         if one was open before that was read."""
-        nbytes, before_nbytes = self._num_read(), self._read_nbytes
-        if nbytes is None or before_nbytes is None:
+        before_nbytes = self._read_nbytes
+        nbytes = None if before_nbytes is None else self._num_read()
+        if before_nbytes is None or nbytes is None:
             return None
         explained_nbytes = sum(_TIMES_READ * _size_of(path) + _AGAIN_NBYTES for path in paths)
         excess_nbytes = nbytes - before_nbytes - _COUNTERS_NBYTES - explained_nbytes
@@ -120,9 +122,8 @@ class Opened:
 
     def _hear_mapping(self, frame: types.FrameType, descriptor: object) -> None:
         """What is read through a mapping is not counted: its file is to be one of those that were opened."""
-        if descriptor == -1:
+        if descriptor == -1 or not isinstance(descriptor, int):
             return  # memory
-        assert isinstance(descriptor, int)
         mapped = identity_of("", descriptor)
         files = (identity_of(path) for path in self._paths or () if is_dated(path))
         if mapped is None or all(file is None or file[1:] != mapped[1:] for file in files):

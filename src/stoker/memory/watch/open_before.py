@@ -3,7 +3,8 @@
 The kernel tells of each read of a file (inotify(7), IN_ACCESS), by whichever process and function; not
 of what is read through a mapping.
 
-Promise: where it cannot tell, it says that one was read.
+Promise: where it cannot tell, it says that one was read. A file that took the number of a socket or a pipe
+which was closed meanwhile is found after a few samples.
 Owner: a worker's main thread.
 """
 
@@ -16,6 +17,7 @@ from collections.abc import Callable, Collection
 
 _IN_ACCESS = 1  # of <sys/inotify.h>
 _NOTICES_NBYTES = 1 << 16
+_LIST_EVERY = 64  # samples: to look at each of two dozen descriptors takes 90 us
 _File = tuple[int, int]  # device and inode
 
 
@@ -28,23 +30,48 @@ class OpenBefore:
         self._libc = ctypes.CDLL(None)
         self._notices = -1  # an inotify descriptor, once there is something to watch
         self._watched: dict[_File, int] = {}
+        self._files: dict[int, _File] = {}  # by descriptor
+        self._next = -1  # the number that a file got which was opened after these
+        self._num_begun = 0
+        self._probe = -1  # of a folder, to be duplicated
+        self._is_sure = False
 
     def __del__(self) -> None:
-        if self._notices >= 0:
-            os.close(self._notices)
+        for descriptor in (self._probe, self._notices):
+            if descriptor >= 0:
+                os.close(descriptor)
 
     def begin(self) -> None:
         """Watch the files that are open now."""
-        now = _readable(self._own())
+        try:
+            self._begin()
+            self._is_sure = -1 not in self._watched.values()
+        except OSError:  # there are no more descriptors
+            self._is_sure = False
+
+    def _begin(self) -> None:
+        if self._probe < 0:
+            self._probe = os.open("/", os.O_RDONLY | os.O_CLOEXEC)
+        following = os.dup(self._probe)
+        os.close(following)
+        is_old = following == self._next and self._num_begun % _LIST_EVERY != 0
+        if not is_old or any(_plain_file(each) != self._files[each] for each in self._files):
+            self._look()
+        self._next = following
+        self._num_begun += 1
+        self._has_notices()  # of what came before
+
+    def _look(self) -> None:
+        self._files = _readable(self._own())
+        now = {file: descriptor for descriptor, file in self._files.items()}
         for file in self._watched.keys() - now.keys():
             self._libc.inotify_rm_watch(self._notices, self._watched.pop(file))
         for file in now.keys() - self._watched.keys():
             self._watched[file] = self._watch(now[file])
-        self._has_notices()  # of what came before
 
     def were_read(self) -> bool:
         """Whether one of them was read since `begin`."""
-        return -1 in self._watched.values() or self._has_notices()
+        return not self._is_sure or self._has_notices()
 
     def _watch(self, descriptor: int) -> int:
         """Return a number by which to end it; -1 if that cannot be watched."""
@@ -59,15 +86,22 @@ class OpenBefore:
         return False
 
 
-def _readable(own: Collection[int]) -> dict[_File, int]:
-    """Return the plain files that are open and can be read, and a descriptor of each; the kernel's own
-    have no size."""
-    found = {}
-    for descriptor in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208 - before each sample
-        with contextlib.suppress(OSError):  # of the listing itself
-            status = os.fstat(descriptor)
-            if stat.S_ISREG(status.st_mode) and status.st_size and descriptor not in own:
-                mode = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
-                if mode != os.O_WRONLY:
-                    found[status.st_dev, status.st_ino] = descriptor
-    return found
+def _readable(own: Collection[int]) -> dict[int, _File]:
+    """Return the plain files that are open and can be read, by descriptor."""
+    listed = map(int, os.listdir("/proc/self/fd"))  # noqa: PTH208 - before a sample
+    found = {each: _plain_file(each) for each in listed if each not in own}
+    return {each: file for each, file in found.items() if file is not None and _can_read(each)}
+
+
+def _plain_file(descriptor: int) -> _File | None:
+    """Return what file a descriptor is of; None if it is of none, or of the kernel's own, which have no size."""
+    try:
+        status = os.fstat(descriptor)
+    except OSError:  # of the listing itself, or closed
+        return None
+    is_plain = stat.S_ISREG(status.st_mode) and status.st_size > 0
+    return (status.st_dev, status.st_ino) if is_plain else None
+
+
+def _can_read(descriptor: int) -> bool:
+    return fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY
