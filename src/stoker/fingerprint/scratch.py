@@ -47,4 +47,4 @@ def is_note(value: Any) -> bool:
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
         return True
-    return value is None or isinstance(value, (bool, int, float, str, torch.Tensor))
+    return value is None or isinstance(value, (bool, int, float, str, slice, range, torch.Tensor))
