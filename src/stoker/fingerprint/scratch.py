@@ -19,6 +19,7 @@ import torch
 from stoker.trusted import is_trusted
 
 _OF_READERS = {"filenames", "has_series"}
+GENERATOR = "R"  # the attribute of MONAI's random transforms that holds theirs
 _RANDOM = {"albumentations", "monai"}
 _NAMES = {*_OF_READERS, "_tracing"}
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from stoker.clock import Deadline
-from stoker.fingerprint.scratch import is_note, is_scratch, notes_calls
+from stoker.fingerprint.scratch import GENERATOR, is_note, is_scratch, notes_calls
 from stoker.fingerprint.written import WrittenPages
 
 # Exactly of these classes, whose text tells all; what a class of the script's adds is walked.
@@ -177,10 +177,11 @@ class Walker:
 
     def walk_attributes(self, value: Any, kind: type, path: str) -> None:
         held = getattr(value, "__dict__", {})
-        left_out = notes_calls(kind) if self.apart and self.apart.leaves_scratch_out else False
         named = {name: each for name, each in held.items() if not is_scratch(kind, name, each)}
-        if left_out:
-            named = {name: each for name, each in named.items() if not is_note(each)}
+        if self.apart and self.apart.leaves_scratch_out and notes_calls(kind):
+            # Some get a generator only once they are called: another object's, which is met there.
+            named = {n: each for n, each in named.items() if not is_note(each) and n != GENERATOR}
+            self.apart.generators += [held[GENERATOR]] if GENERATOR in held else []
         self._walk_named(named, path)
         for owner in kind.__mro__:
             if "__slots__" in vars(owner):  # their names may be mangled: by what reads them
