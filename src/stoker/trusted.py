@@ -25,9 +25,9 @@ PACKAGES = (frozenset(sys.stdlib_module_names) - {"__main__"}) | {
     "albucore", "albumentations", "av", "cv2", "laspy", "librosa", "monai", "nibabel", "pydicom",
     "rasterio", "scipy", "soundfile", "soxr", "torchaudio", "torchcodec",
 }  # fmt: skip
-# Modules that make no sample: streams and hooks, which scripts replace, setuptools' too; training.
+# Modules that make no sample: streams and hooks, which scripts replace, setuptools' too; training; ours.
 _NOT_SEARCHED = (
-    "asyncio", "ctypes", "distutils", "multiprocessing", "sympy", "sys", "threading", "torch._C.",
+    "asyncio", "ctypes", "distutils", "multiprocessing", "stoker", "sympy", "sys", "threading", "torch._C.",
     "torch._dynamo", "torch._export", "torch._functorch", "torch._higher_order_ops", "torch._inductor",
     "torch._numpy", "torch._prims", "torch._refs", "torch.ao", "torch.cuda", "torch.distributed", "torch.export",
     "torch.fx", "torch.jit", "torch.onnx", "torch.optim", "torch.testing", "torch.utils.data.dataloader", "torchvision.models",
