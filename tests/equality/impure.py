@@ -694,7 +694,7 @@ class ReadsEnvironment(Base):
 class AliasOfTheDataset(Base):
     """Gives out an array of its own, to be changed in place by the second half."""
 
-    becomes = "shares memory"
+    becomes = "held elsewhere"
 
     def __init__(self, folder):
         super().__init__(folder)
