@@ -16,7 +16,7 @@ from stoker import config
 from stoker.config import Settings
 from stoker.kept_files import SLOT_NBYTES, read_slot, slot_of
 from stoker.memory import phases
-from stoker.memory import place as place_module
+from stoker.memory import kept as kept_module
 from stoker.memory.store import DiskWish, shelves
 from stoker.memory.store.coding.layout import ALIGN_NBYTES, HEAD, dumps, loads
 from stoker.memory.store.disk import Disk
@@ -152,7 +152,7 @@ def test_another_run_finds_what_was_kept(kind, folder, tmp_path):
     else:
         assert counts.is_proven
         assert counts.num_misses < impure.NUM
-        assert counts.num_proven >= phases.NUM_PROVE_AGAIN
+        assert counts.num_proven >= phases.NUM_PROVE
 
 
 def test_another_run_with_audits_makes_every_sample_again(folder, tmp_path):
@@ -175,7 +175,7 @@ def test_a_dataset_that_differed_in_one_run_is_left_alone_in_the_next(
         if shelves.own_shelf() is not None:  # in an epoch whose workers did not meet it first
             assert place_of(impure.Pure)[1].is_noted
             monkeypatch.setattr(phases, "must_check", lambda *_: True)
-            monkeypatch.setattr(place_module, "are_equal", lambda parts, held: False)
+            monkeypatch.setattr(kept_module, "are_equal", lambda parts, held: False)
         yield from loader
 
     both(make, run, settings=settings)
