@@ -15,8 +15,8 @@ import pytest
 from stoker import config
 from stoker.config import Settings
 from stoker.kept_files import SLOT_NBYTES, read_slot, slot_of
-from stoker.memory import phases
 from stoker.memory import kept as kept_module
+from stoker.memory import phases
 from stoker.memory.store import DiskWish, shelves
 from stoker.memory.store.coding.layout import ALIGN_NBYTES, HEAD, dumps, loads
 from stoker.memory.store.disk import Disk
