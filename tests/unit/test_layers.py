@@ -10,7 +10,9 @@ import pytest
 import stoker
 
 ROOT = Path(stoker.__file__).parent
-MAX_FILES = 13  # of a room, beside its __init__, folders inside it counted as one each
+MAX_FILES = 9  # of a room, beside its __init__
+# Rooms that are larger until the memory's are laid out anew: they may not grow further.
+LARGER = {"fingerprint": 10, "memory": 13, "memory/cut": 10}
 ARROWS: dict[str, set[str]] = {
     "api": {"cli", "intercept", "reports"},
     "cli": {
@@ -251,7 +253,7 @@ def test_what_everybody_may_import_imports_no_room(module):
 def test_a_room_is_small_enough_to_be_known(room):
     files = [file for file in (ROOT / room).glob("*.py") if file.stem != "__init__"]
     alcoves = [alcove for alcove in ALCOVES if Path(alcove).parent == Path(room)]
-    assert len(files) + len(alcoves) <= MAX_FILES
+    assert len(files) + len(alcoves) <= LARGER.get(room, MAX_FILES)
 
 
 @pytest.mark.parametrize("alcove", ALCOVES)
