@@ -213,8 +213,8 @@ def test_another_run_finds_what_was_decoded(files, tmp_path_factory):
     folder = files(decoding.write_jpeg)
     make = loader_of(decoding.Stream, folder, decoding.opened)
     both(make, epochs, settings=settings)
-    shelves._shelf = None  # another run
-    both(make, lambda loader: epochs(loader, num=2), settings=settings)
+    shelves._shelf = None  # another run, which makes 32 of them anew first
+    both(make, lambda loader: epochs(loader, num=3), settings=settings)
     assert num_served(decoding.PICTURES) > decoding.NUM
     assert decoder(decoding.PICTURES)[1].is_proven == 1
     for number in range(0, decoding.NUM, 2):
