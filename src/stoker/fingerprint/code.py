@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stoker.blame import is_installed
-from stoker.fingerprint.names import Chain, codes_in, names_of
+from stoker.fingerprint.names import Chain, codes_in, names_in, names_of
 from stoker.fingerprint.walker import BY_REPR, Unwatchable, Walker
 from stoker.trusted import is_librarys, is_ours, is_trusted, is_written_by_library, registered_in
 
@@ -72,7 +72,7 @@ def function(walker: Walker, value: types.FunctionType, path: str) -> None:
 def _walk_names(walker: Walker, value: types.FunctionType, path: str) -> None:
     """Hash what a function looks up by name. Raises Unwatchable where that cannot be known."""
     is_scripts = not is_installed(value.__code__.co_filename)
-    names = {name for code in codes_in(value.__code__) for name in code.co_names}
+    names = set(names_in(value.__code__))
     refused = names & (walker.banned | _FINDING_ATTRIBUTES if is_scripts else walker.banned)
     if refused:
         raise Unwatchable(f"{path} uses {min(refused)}")

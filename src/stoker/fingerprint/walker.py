@@ -7,7 +7,10 @@ Ban: no guess. What cannot be looked into raises Unwatchable.
 
 import collections
 import hashlib
+import os
 import pathlib
+import sys
+import threading
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +19,8 @@ from typing import Any
 import torch
 
 from stoker.clock import Deadline
-from stoker.fingerprint.scratch import GENERATOR, is_note, is_scratch, notes_calls
 from stoker.fingerprint.written import WrittenPages
+from stoker.trusted import is_trusted
 
 # Exactly of these classes, whose text tells all; what a class of the script's adds is walked.
 BY_REPR = frozenset({
@@ -31,6 +34,14 @@ LARGE_NBYTES = 16 << 20  # not copied only to be looked at
 _SHORT = 1024  # bytes that are rather copied than hashed by a call of their own
 _CONTAINERS = frozenset({dict, list, tuple, set, frozenset, collections.OrderedDict})
 _CODE = (types.FunctionType, type, types.ModuleType)
+# Attributes that libraries' objects write to themselves while they work, and never read back: MONAI's readers
+# note the files that they have just read, and its transforms make a thread's own record of a setting when
+# they are first used. Random transforms of these libraries note each call's numbers in themselves.
+# Source: monai/data/image_reader.py and transforms/inverse.py, 1.6
+_OF_READERS = {"filenames", "has_series"}
+_GENERATOR = "R"  # the attribute of MONAI's random transforms that holds theirs
+_RANDOM = {"albumentations", "monai"}
+_NAMES = {*_OF_READERS, "_tracing"}
 
 
 class Unwatchable(Exception):
@@ -45,7 +56,7 @@ class TooLarge(Unwatchable):
 class Apart:
     """What a walk meets and a fingerprint can leave out. memory: start and end of each array's and
     tensor's bytes; leaves_scratch_out: leave out what random transforms of libraries note of
-    each call (scratch.py); not_private: where memory lies that others may change, once looked up."""
+    each call; not_private: where memory lies that others may change, once looked up."""
 
     generators: list[Any] = field(default_factory=list)
     memory: list[tuple[int, int]] = field(default_factory=list)
@@ -177,11 +188,11 @@ class Walker:
 
     def walk_attributes(self, value: Any, kind: type, path: str) -> None:
         held = getattr(value, "__dict__", {})
-        named = {name: each for name, each in held.items() if not is_scratch(kind, name, each)}
-        if self.apart and self.apart.leaves_scratch_out and notes_calls(kind):
+        named = {name: each for name, each in held.items() if not _is_scratch(kind, name, each)}
+        if self.apart and self.apart.leaves_scratch_out and _notes_calls(kind):
             # Some get a generator only once they are called: another object's, which is met there.
-            named = {n: each for n, each in named.items() if not is_note(each) and n != GENERATOR}
-            self.apart.generators += [held[GENERATOR]] if GENERATOR in held else []
+            named = {n: each for n, each in named.items() if not _is_note(each) and n != _GENERATOR}
+            self.apart.generators += [held[_GENERATOR]] if _GENERATOR in held else []
         self._walk_named(named, path)
         for owner in kind.__mro__:
             if "__slots__" in vars(owner):  # their names may be mangled: by what reads them
@@ -251,3 +262,30 @@ def _is_plain_python(kind: type) -> bool:
 
 def _in_c(function: object) -> bool:
     return isinstance(function, types.BuiltinFunctionType)
+
+
+def _is_scratch(kind: type, name: str, value: object) -> bool:
+    """Whether an attribute of an object of this class may be left out of what it depends on."""
+    if name not in _NAMES:
+        return False
+    if name in _OF_READERS:
+        return kind.__module__ == "monai.data.image_reader"
+    traces = os.environ.get("MONAI_TRACE_TRANSFORM", "1") != "0"
+    return isinstance(value, threading.local) and vars(value) in ({}, {"value": traces})
+
+
+def _notes_calls(kind: type) -> bool:
+    """Whether objects of this class note each call's numbers in themselves, as random transforms do."""
+    return kind.__module__.partition(".")[0] in _RANDOM and is_trusted(kind.__module__)
+
+
+def _is_note(value: Any) -> bool:
+    """Whether a value is numbers or text alone, or a list, tuple or dict of such."""
+    if isinstance(value, dict):
+        return all(map(_is_note, value.values()))
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_note, value))
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
+        return True
+    return value is None or isinstance(value, (bool, int, float, str, slice, range, torch.Tensor))

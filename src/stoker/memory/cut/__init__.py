@@ -4,10 +4,9 @@ from stoker.memory.cut.callee import UNKNOWN, computes_attributes, of_class, tar
 from stoker.memory.cut.compose import length_of, watched
 from stoker.memory.cut.halves import RETURNED, Halves, NotCuttable, Reached, Split
 from stoker.memory.cut.link import AnotherCallee, Level, Link, cut_at, split_of
-from stoker.memory.cut.names import attributes_of
 
 __all__ = [
     "RETURNED", "UNKNOWN", "AnotherCallee", "Halves", "Level", "Link", "NotCuttable", "Reached",
-    "Split", "attributes_of", "computes_attributes", "cut_at", "length_of", "of_class", "split_of", "target_of",
+    "Split", "computes_attributes", "cut_at", "length_of", "of_class", "split_of", "target_of",
     "watched",
 ]  # fmt: skip

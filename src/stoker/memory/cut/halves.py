@@ -17,9 +17,9 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from stoker.fingerprint.names import reads_of
 from stoker.memory.cut.hoist import hoisted, rebuilt, steps_of
-from stoker.memory.cut.language import locals_of
-from stoker.memory.cut.names import is_passed_on, parameters_of, reads_of
+from stoker.memory.cut.language import is_passed_on, locals_of, parameters_of
 from stoker.memory.cut.rewrite import (
     BACK,
     FRONT,

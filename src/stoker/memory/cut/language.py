@@ -12,8 +12,9 @@ import inspect
 import symtable
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from stoker.fingerprint.names import names_in
 from stoker.memory.cut.source import NotCuttable
 
 _FORMS = (
@@ -56,7 +57,7 @@ def locals_of(function: types.FunctionType, node: ast.FunctionDef) -> frozenset[
             kind = type(inner).__name__.removesuffix("Def").lower()
             raise NotCuttable(f"it has a {kind}")
         _check_name(inner)
-    for name in _names_in(function.__code__):
+    for name in names_in(function.__code__):
         _check_global(function, name)
     told = symtable.symtable(ast.unparse(node), "", "exec").get_children()[0].get_symbols()
     if any(_may_outlive(*each, function) for each in _functions_made_in(node)):
@@ -80,14 +81,6 @@ def _check_global(function: types.FunctionType, name: str) -> None:
     module = held.__name__ if type(held) is types.ModuleType else name
     if module in _FRAME_MODULES or any(held is each for each in _SEE_FRAMES):
         raise NotCuttable(f"it uses {name}, which may see its frame")
-
-
-def _names_in(code: types.CodeType) -> Iterator[str]:
-    """Iterate the names that a code and those inside it look up: globals, attributes, modules."""
-    yield from code.co_names
-    for inner in code.co_consts:
-        if isinstance(inner, types.CodeType):
-            yield from _names_in(inner)
 
 
 def _functions_made_in(node: ast.FunctionDef) -> Iterator[tuple[ast.expr, ast.expr | None]]:
@@ -118,3 +111,26 @@ def _check_captured(code: types.CodeType, lasting: set[str]) -> None:
             if inner.co_name in _MADE and seen:
                 raise NotCuttable(f"it makes a function that sees {min(seen)}")
             _check_captured(inner, lasting)
+
+
+def parameters_of(node: ast.FunctionDef) -> list[str]:
+    """List the parameters, those that are given by position first."""
+    given = node.args
+    more = [each for each in (given.vararg, given.kwarg) if each is not None]
+    return [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs, *more)]
+
+
+def is_passed_on(name: str, nodes: Iterable[ast.AST]) -> bool:
+    """Whether a name is used for more than its attributes and its length."""
+    every = [inner for node in nodes for inner in ast.walk(node)]
+    harmless = {id(each.value) for each in every if isinstance(each, ast.Attribute)} | {
+        id(each.args[0]) for each in every if isinstance(each, ast.Call) and _is_length(each)
+    }
+    return any(
+        isinstance(each, ast.Name) and each.id == name and id(each) not in harmless
+        for each in every
+    )
+
+
+def _is_length(node: ast.Call) -> bool:
+    return isinstance(node.func, ast.Name) and node.func.id == "len" and len(node.args) == 1

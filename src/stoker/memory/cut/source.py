@@ -9,8 +9,10 @@ import inspect
 import linecache
 import tokenize
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from stoker.fingerprint.names import codes_in, names_in
 
 _FUTURES = 0x1FF0000  # compiler flags of `from __future__`. Source: Include/cpython/compile.h
 _IS_NESTED, _IS_OPTIMISED = 0x10, 0x1  # flags of code objects. Source: Include/cpython/code.h
@@ -51,7 +53,7 @@ def _is_of(node: ast.FunctionDef, function: Any) -> bool:
     code, held = function.__code__, function.__globals__
     foreign = [
         name
-        for name in dict.fromkeys(name for each in _codes_in(code) for name in each.co_names)
+        for name in dict.fromkeys(names_in(code))
         if name in held and getattr(held[name], "__module__", None) != function.__module__
     ]
     for imported in (
@@ -93,13 +95,6 @@ def _bare(node: ast.FunctionDef) -> ast.FunctionDef:
     return node
 
 
-def _codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _codes_in(constant)
-
-
 def compiled(
     original: Any, node: ast.FunctionDef, names: dict[str, object], imported: Sequence[str] = ()
 ) -> Callable[..., Any]:
@@ -126,7 +121,7 @@ def compiled(
     whole = compile(module, code.co_filename, "exec", flags, dont_inherit=True)
     made = next(
         each
-        for each in _codes_in(whole)
+        for each in codes_in(whole)
         if each.co_name == node.name and each.co_flags & _IS_OPTIMISED
     ).replace(co_qualname=code.co_qualname)
     cells = dict(zip(code.co_freevars, original.__closure__ or (), strict=True))

@@ -19,13 +19,8 @@ from typing import Any, NamedTuple
 from stoker.clock import Deadline, thread_cpu_s
 from stoker.fingerprint.fingerprint import Apart, fingerprint
 from stoker.fingerprint.modes import surroundings
-from stoker.memory.cut import (
-    UNKNOWN,
-    Level,
-    attributes_of,
-    computes_attributes,
-    of_class,
-)
+from stoker.fingerprint.names import attributes_of, names_in
+from stoker.memory.cut import UNKNOWN, Level, computes_attributes, of_class
 from stoker.memory.watch.lasting import codecs, foundations, lasting_of
 from stoker.trusted import is_trusted, put_in
 
@@ -77,7 +72,7 @@ def reach_of(dataset: Any, levels: Sequence[Level], transforms: list[Any]) -> Re
             values |= {"all": level.owner} if read is None else read
             held = getattr(level.owner, "__dict__", {})
             surface.append((held, None if read is None else _own_names(read, held)))
-            named = set(_names_in(level.halves.prefix_code.__code__)) if read is None else set(read)
+            named = set(names_in(level.halves.prefix_code.__code__)) if read is None else set(read)
             methods = _methods(level.owner, named)
         surface += _globals_of([prefix, *methods])
         found |= {f"level {number}: {name}": value for name, value in values.items()}
@@ -123,7 +118,7 @@ def _globals_of(functions: Sequence[types.FunctionType]) -> list[_Part]:
         if function.__code__ in seen:
             continue
         seen.add(function.__code__)
-        named = set(_names_in(function.__code__))
+        named = set(names_in(function.__code__))
         for held in (function.__globals__, *_modules(function.__globals__, named)):
             names = sorted(name for name in named if name in held)[:num_left]
             num_left -= len(names)
@@ -250,10 +245,3 @@ def _with_methods(owner: Any, names: set[str]) -> set[str] | None:
                 return None
             left += used
     return found
-
-
-def _names_in(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _names_in(constant)
