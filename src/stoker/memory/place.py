@@ -87,7 +87,10 @@ class Place(Standing):
         if (
             kept is not None
             and self._phase is Phase.SERVING
-            and not phases.must_check(self._num_hits, num_hits, key.now)
+            and (
+                num_hits < self._num_stood_for
+                or not phases.must_check(self._num_hits, num_hits, key.now)
+            )
         ):
             reached = self._kept.read(prefix, kept)
             if reached is not None and self._is_trusted(reached):

@@ -10,6 +10,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from torch.utils.data import get_worker_info
+
 from stoker.clock import now_s
 from stoker.fingerprint.fingerprint import Apart, Unwatchable
 from stoker.memory import phases
@@ -96,6 +98,7 @@ class Standing:
         self._learning = Learning(desk, dataset, self._tally)
         self._proof = Proof(dataset)
         self._num_owed = 0  # kept samples to be made anew before one is served in this epoch
+        self._num_stood_for = 0  # hits that those stand for, this worker's first ones
         self._num_proven = self._num_to_prove = self._num_hits = 0  # by all workers
         self._is_again = False  # an earlier run has proven what is kept
         self._dropped = b""  # states of which a value differed, among which this one is not
@@ -148,6 +151,7 @@ class Standing:
         """Have samples made anew before one is served."""
         self._proof.begin()
         self._num_owed = phases.num_first(self._tally.known()[0])
+        self._num_stood_for = self._tally.num_hits + self._num_owed * phases.FIRST_EVERY
 
     def _has_restated(self) -> bool:
         """Compute the state anew; returns whether it is another one. Raises Unwatchable."""
@@ -224,10 +228,12 @@ class Standing:
         return key_of(self._prefix.state.now, self._lasting(), told_of(index))
 
     def _count_call(self) -> None:
+        """Begin an epoch behind this worker's share of one, as nobody tells workers that live on."""
         self._tally.num_calls += 1
-        num_samples = self._tally.counts.num_samples
-        if num_samples and self._tally.num_calls % num_samples == 0:
-            self._begin_epoch()  # of workers that live on
+        info = get_worker_info()
+        num_of_epoch = self._tally.counts.num_samples // (1 if info is None else info.num_workers)
+        if num_of_epoch and self._tally.num_calls % num_of_epoch == 0:
+            self._begin_epoch()
 
 
 def _split_of(dataset: Any) -> Split | str:

@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
+from stoker.memory import phases
 from stoker.memory.phases import EMPTY, Phase, packed
 from stoker.memory.stand_in import Memory
 from stoker.memory.store import Seat, ShelfAccess, make_shelf
@@ -63,6 +64,20 @@ def test_a_depth_that_another_worker_changes_between_two_samples_changes_none(sh
     again = place_in(shelf, dataset, seat=2)  # finds what was kept since
     for index in range(impure.NUM):
         assert seeded(again.get, index) == seeded(dataset.__getitem__, index)
+
+
+def test_a_workers_first_hits_are_made_anew_and_stand_for_those_behind_them(shelf, served):
+    """Of a worker that is started for an epoch, as most are."""
+    dataset, place = served
+    for seat in (2, 3):  # for the first the environment is another: pytest tells it where it is
+        worker = place_in(shelf, dataset, seat)
+        for index in range(impure.NUM // 2):
+            assert seeded(worker.get, index) == seeded(dataset.__getitem__, index)
+    worker._tally.close()
+    counts = worker._tally.counts
+    num_first = phases.num_first(place._tally.known()[0])
+    assert counts.num_checked == num_first > 1
+    assert counts.num_hits == impure.NUM // 2 + num_first // 2  # and those that nobody asked for
 
 
 def test_a_value_that_differed_ends_it_in_the_other_loaders_too(shelf, served):
