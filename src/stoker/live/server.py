@@ -142,9 +142,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.OK, server.page, "text/html; charset=utf-8")
         elif url.path == "/data":
             server.asked_s = now_s()
+            if has_ended and server.heard_s is None:  # noted first: who has the answer may look at once
+                server.heard_s = server.asked_s
             data = data_since(server.feed, asked.get("since", ""))
             self._answer(HTTPStatus.OK, data, "application/json")
-            server.heard_s = now_s() if has_ended and server.heard_s is None else server.heard_s
         elif url.path == "/metrics":
             server.scraped_s = None if has_ended else now_s()
             found = server.metrics()
