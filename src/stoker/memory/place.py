@@ -120,19 +120,23 @@ class Place(Standing):
         assert self._prefix is not None
         began_s = now_s()
         try:
-            sample = self._go_on(self._prefix, index, reached, is_hit=True)
+            sample = self._go_on(self._prefix, index, reached)
         except AnotherCallee:  # nothing of the second half has run
             return self._meet(index)
         self._tally.serve(kept.made_us)
         self._desk.worked_s += now_s() - began_s
         return sample
 
-    def _go_on(self, prefix: Prefix, index: Any, reached: Reached, is_hit: bool = False) -> Any:
-        """Run the second half; where it raises, the dataset makes the sample."""
+    def _go_on(
+        self, prefix: Prefix, index: Any, reached: Reached, before: list[Any] | None = None
+    ) -> Any:
+        """Run the second half; where it raises, the dataset makes the sample. before: where the generators
+        stood before the first half; None of a hit, which has none."""
         if prefix.is_whole:
             return prefix.go_on(index, reached)
-        cut = functools.partial(prefix.go_on, index, reached, is_hit)
-        sample, why = self._proof.or_original(index, self._learning.generators, cut)
+        generators = self._learning.generators
+        cut = functools.partial(prefix.go_on, index, reached, is_hit=before is None)
+        sample, why = self._proof.or_original(index, generators, before or generators.save(), cut)
         if why:
             self._guarded(self._differ, index, why)
         return sample
@@ -166,12 +170,12 @@ class Place(Standing):
         generators = self._learning.generators
         before = generators.save()
         first_half = functools.partial(self._first_half, key, None, index)
-        reached, why = self._proof.or_original(index, generators, first_half)
+        reached, why = self._proof.or_original(index, generators, before, first_half)
         if why:
             self._guarded(self._differ, index, why)
             return reached  # the dataset's sample
         if self._proof.is_trusted(reached, self._phase):
-            sample = self._go_on(prefix, index, reached)
+            sample = self._go_on(prefix, index, reached, before)
             self._desk.worked_s += now_s() - began_s
             return sample
         generators.restore(before)

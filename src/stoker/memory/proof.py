@@ -65,11 +65,10 @@ class Proof:
         return Verdict(sample, is_alike, "" if is_alike else "differed")
 
     def or_original(
-        self, index: Any, generators: Generators, cut: Callable[[], Any]
+        self, index: Any, generators: Generators, before: list[Any], cut: Callable[[], Any]
     ) -> tuple[Any, str]:
         """Return the sample that `cut` makes. Where that raises, the dataset makes it, from the states
         before; then what is wrong is returned too, if it is not the dataset that raises."""
-        before = generators.save()
         try:
             return cut(), ""
         except Exception as error:

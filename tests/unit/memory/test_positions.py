@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from stoker.memory.watch.positions import global_look
+from stoker.memory.watch.positions import Generators, global_look
 
 NUM = 700  # more than a state of 624 words: it is computed anew in between
 DRAWS = {
@@ -66,11 +66,31 @@ def test_looking_and_other_work_move_nothing():
 def test_a_replaced_bit_generator_is_watched_too():
     before = np.random.get_bit_generator()
     try:
-        np.random.set_bit_generator(np.random.PCG64(3))
         look = global_look()
-        seen = look()
-        np.random.rand()
-        assert look() != seen
+        for kind in (np.random.MT19937, np.random.PCG64, np.random.Philox):
+            seen = look()
+            np.random.rand()
+            assert look() != seen
+            np.random.set_bit_generator(kind(4))
+            assert look() != seen
+    finally:
+        np.random.set_bit_generator(before)
+
+
+@pytest.mark.parametrize("kind", [np.random.MT19937, np.random.PCG64])
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_what_is_saved_is_what_numpy_tells_of_its_state_and_brings_it_back(kind, shape):
+    generators, before = Generators(global_look(), ()), np.random.get_bit_generator()
+    try:
+        np.random.set_bit_generator(kind(3))
+        np.random.standard_normal(shape)
+        saved, told = generators.save(), np.random.get_state(legacy=False)
+        assert repr(saved[1]) == repr(told)
+        drawn = np.random.standard_normal(700)
+        assert not generators.are_at(saved)
+        generators.restore(saved)
+        assert generators.are_at(saved)
+        assert np.random.standard_normal(700).tobytes() == drawn.tobytes()
     finally:
         np.random.set_bit_generator(before)
 
