@@ -105,7 +105,7 @@ def write_tile(path, number):
     bands = np.random.default_rng(number).integers(0, 9, (3, 256, 256)).astype(np.uint16)
     with rasterio.open(
         path, "w", driver="GTiff", width=256, height=256, count=3, dtype="uint16",
-        transform=rasterio.Affine(10, 0, 500_000, 0, -10, 5_000_000), compress="deflate",
+        transform=rasterio.Affine(10, 0, 500_000, 0, -10, 5_000_000), crs="EPSG:32633", compress="deflate",
     ) as file:  # fmt: skip
         file.write(bands)
 

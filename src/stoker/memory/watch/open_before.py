@@ -15,9 +15,14 @@ import os
 import stat
 from collections.abc import Callable, Collection
 
+from stoker.trusted import is_library_file
+
 _IN_ACCESS = 1  # of <sys/inotify.h>
 _NOTICES_NBYTES = 1 << 16
 _LIST_EVERY = 64  # samples: to look at each of two dozen descriptors takes 90 us
+# Files of installed libraries that stay open, and of which nothing but the library's version decides what they say:
+# PROJ's coordinate systems, which GDAL asks for with each file.
+_LIBRARIES = {"proj.db"}
 _File = tuple[int, int]  # device and inode
 
 
@@ -90,7 +95,11 @@ def _readable(own: Collection[int]) -> dict[int, _File]:
     """Return the plain files that are open and can be read, by descriptor."""
     listed = map(int, os.listdir("/proc/self/fd"))  # noqa: PTH208 - before a sample
     found = {each: _plain_file(each) for each in listed if each not in own}
-    return {each: file for each, file in found.items() if file is not None and _can_read(each)}
+    return {
+        each: file
+        for each, file in found.items()
+        if file is not None and _can_read(each) and not _is_librarys(each)
+    }
 
 
 def _plain_file(descriptor: int) -> _File | None:
@@ -105,3 +114,8 @@ def _plain_file(descriptor: int) -> _File | None:
 
 def _can_read(descriptor: int) -> bool:
     return fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY
+
+
+def _is_librarys(descriptor: int) -> bool:
+    path = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115  # text
+    return os.path.basename(path) in _LIBRARIES and is_library_file(path)  # noqa: PTH119
