@@ -142,7 +142,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.OK, server.page, "text/html; charset=utf-8")
         elif url.path == "/data":
             server.asked_s = now_s()
-            if has_ended and server.heard_s is None:  # noted first: who has the answer may look at once
+            if has_ended and server.heard_s is None:
+                # before the answer goes: who has it may look at once
                 server.heard_s = server.asked_s
             data = data_since(server.feed, asked.get("since", ""))
             self._answer(HTTPStatus.OK, data, "application/json")

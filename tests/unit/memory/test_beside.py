@@ -14,7 +14,8 @@ from tests.equality import decoding
 
 NUM = 12
 rasterio = pytest.importorskip("rasterio")
-rasterio.CRS.from_epsg(32633)  # from here on PROJ's database is open, which each file with a CRS asks
+# From here on PROJ's database is open, which each file with a CRS asks.
+rasterio.CRS.from_epsg(32633)
 
 
 @pytest.fixture
