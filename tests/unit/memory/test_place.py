@@ -3,6 +3,7 @@
 import gc
 import random
 import time
+import weakref
 
 import pytest
 import torch
@@ -198,18 +199,23 @@ def test_a_collection_of_garbage_in_a_sample_is_not_the_samples():
         looks.append(time.perf_counter())
 
     looks = []
+    gc.collect()  # what comes now is young
+    cycle = [make_shelf(1 << 20)]  # whose descriptors are asked what they are of before they are closed
+    cycle.append(cycle)
+    ended = weakref.ref(cycle[0])
     gc.callbacks.append(look_at_clock)
     heard = []
     evidence = Evidence(heard.append)
     thresholds, seen = gc.get_threshold(), len(looks)
-    gc.set_threshold(1)
+    gc.set_threshold(1, 1)
     evidence.begin()
+    del cycle
     garbage = [[] for _ in range(5000)]
     evidence.end()
     gc.set_threshold(*thresholds)
     gc.callbacks.remove(look_at_clock)
-    assert garbage and len(looks) > seen
-    assert heard == []
+    assert garbage and len(looks) > seen and ended() is None
+    assert heard == [] and evidence.asked == []
     evidence.begin()
     time.perf_counter()
     evidence.end()
