@@ -1,5 +1,6 @@
 """One thing is changed by a rule between two epochs or two runs: nothing that was kept is served."""
 
+import contextlib
 import gc
 import linecache
 import math
@@ -96,18 +97,26 @@ class Runs:
         assert not shelf.why_no_disk
         return shelf
 
+    def run(self, source):
+        """The module and its dataset, as a run finds them."""
+        module = loaded(source, self.top / "changing_data.py")
+        return module, module.Data(str(self.folder))
+
+    def run_of_another_token(self, rng):
+        """The same, of a source of which one token is another, and which starts."""
+        while True:
+            with contextlib.suppress(Exception):
+                return self.run(changes.changed_token(rng, changes.SOURCE))
+
     def stale(self, rule, rng):
         """How many samples are stale after one change, and how many were served."""
-        path, restore, source = self.top / "changing_data.py", lambda: None, changes.SOURCE
-        module = loaded(source, path)
-        shelf, data = self.shelf(), module.Data(str(self.folder))
+        restore, (module, data), shelf = lambda: None, self.run(changes.SOURCE), self.shelf()
         data[0]  # what it imports, pytest's hook looks for in folders
         fill(shelf, data)
-        if rule in ("token", "nothing") or rng.random() < 0.5:  # another run
-            if rule == "token":
-                source = changes.changed_token(rng, source)
-            module, shelf = loaded(source, path), self.shelf()
-            data = module.Data(str(self.folder))
+        if rule == "token":
+            (module, data), shelf = self.run_of_another_token(rng), self.shelf()
+        elif rule == "nothing" or rng.random() < 0.5:
+            (module, data), shelf = self.run(changes.SOURCE), self.shelf()
         floor = math.floor
         try:
             if rule == "attribute":
