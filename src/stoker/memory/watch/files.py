@@ -51,7 +51,7 @@ class Opened:
         self._num_modules = 0
         self._counters: int | None = None  # /proc/self/io
         self._read_nbytes: int | None = None
-        sys.addaudithook(functools.partial(_tell, weakref.ref(self)))
+        _listen(self)
 
     def begin(self, counts_bytes: bool = True) -> None:
         """counts_bytes: whether to look for files that compiled code opens unseen, or that are open."""
@@ -136,11 +136,27 @@ class Opened:
             self._trace = what
 
 
-def _tell(opened: "weakref.ref[Opened]", event: str, arguments: tuple[object, ...]) -> None:
-    """A hook of what may be gone: it cannot be removed itself."""
-    listener = opened() if event in _HEARD else None
-    if listener is not None:
-        listener._hear(event, arguments)
+_listening: "tuple[weakref.ref[Opened], ...]" = ()  # replaced, never changed: any thread may hear
+
+
+def _listen(opened: Opened) -> None:
+    """Have it hear of what happens, as long as it lives."""
+    global _listening
+    _add_hook()
+    _listening = (*(each for each in _listening if each() is not None), weakref.ref(opened))
+
+
+@functools.cache
+def _add_hook() -> None:
+    """Once a process: a hook cannot be removed."""
+    sys.addaudithook(_tell)
+
+
+def _tell(event: str, arguments: tuple[object, ...]) -> None:
+    if event in _HEARD:
+        for each in _listening:
+            if opened := each():
+                opened._hear(event, arguments)
 
 
 def is_importing(frame: types.FrameType | None) -> bool:
