@@ -43,7 +43,6 @@ from stoker.fingerprint.mapped import (
 from stoker.local.sizing import available_nbytes
 from stoker.remote.engines.processes import CODE_FOLDER
 from stoker.travels import sent_names, stays
-from stoker.trusted import put_in
 from stoker.wire.batch_codec import LargeBuffers
 from stoker.worker.job import Job, note_surroundings
 
@@ -177,17 +176,12 @@ def _looks(job: Job, trail: dict[str, str], lazy: set[str]) -> bytes:
     banned = frozenset() if os.environ.get("PYTHONHASHSEED") else frozenset({"hash"})
     limit = FRAC_OF_FREE * available_nbytes()
     try:
-        return fingerprint(_reachable(job), Deadline(None), banned, trail, lazy, limit)
+        return fingerprint(job.reachable(), Deadline(None), banned, trail, lazy, limit)
     except TooLarge as error:
         raise CannotGo(f"{error}, half of the memory that is free") from None
     except Unwatchable as error:
         _stream(job, [])  # where it cannot be pickled either, that tells the place better
         raise CannotGo(f"its state cannot be compared between machines: {error}") from None
-
-
-def _reachable(job: Job) -> dict[str, object]:
-    """Return what the job may depend on, and what the script has put into libraries."""
-    return {**job.reachable(), "libraries": put_in()}
 
 
 def _stream(job: Job, buffers: list[memoryview]) -> bytes:
@@ -411,7 +405,7 @@ def unpack(manifest: Manifest, pieces: Sequence[memoryview]) -> Job:
     _be_main(main_classes)
     note_surroundings()
     trail: dict[str, str] = {}
-    if fingerprint(_reachable(job), Deadline(None), trail=trail).hex() != manifest.fingerprint:
+    if fingerprint(job.reachable(), Deadline(None), trail=trail).hex() != manifest.fingerprint:
         raise CannotGo(_where_they_part(manifest.trail, trail))
     return job
 
