@@ -14,7 +14,6 @@ from torch.utils.data import _DatasetKind
 from stoker.fast.report import FastWish
 from stoker.fingerprint.modes import modes
 from stoker.memory.store import WishAway
-from stoker.trusted import put_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +43,12 @@ class Job:
         return self.dataset_kind == _DatasetKind.Iterable
 
     def reachable(self) -> dict[str, object]:
-        """Return what a batch may depend on beside its indices and the three global generators. libraries:
-        what the script has put into them."""
+        """Return what a batch may depend on beside its indices and the three global generators."""
         return {
             "dataset": self.dataset,
             "collate_fn": self.collate_fn,
             "surroundings": _moved_surroundings(),
             "torch's modes": modes(),
-            "libraries": put_in(),
         }
 
 

@@ -43,6 +43,7 @@ from stoker.fingerprint.mapped import (
 from stoker.local.sizing import available_nbytes
 from stoker.remote.engines.processes import CODE_FOLDER
 from stoker.travels import sent_names, stays
+from stoker.trusted import put_in
 from stoker.wire.batch_codec import LargeBuffers
 from stoker.worker.job import Job, note_surroundings
 
@@ -176,12 +177,22 @@ def _looks(job: Job, trail: dict[str, str], lazy: set[str]) -> bytes:
     banned = frozenset() if os.environ.get("PYTHONHASHSEED") else frozenset({"hash"})
     limit = FRAC_OF_FREE * available_nbytes()
     try:
-        return fingerprint(job.reachable(), Deadline(None), banned, trail, lazy, limit)
+        looks = fingerprint(job.reachable(), Deadline(None), banned, trail, lazy, limit)
+        trail[_LIBRARIES] = _put_in()
+        return looks
     except TooLarge as error:
         raise CannotGo(f"{error}, half of the memory that is free") from None
     except Unwatchable as error:
         _stream(job, [])  # where it cannot be pickled either, that tells the place better
         raise CannotGo(f"its state cannot be compared between machines: {error}") from None
+
+
+_LIBRARIES = "libraries"
+
+
+def _put_in() -> str:
+    """Tell what the script has put into libraries: of its own digest, as workers do not look at it again."""
+    return fingerprint({_LIBRARIES: put_in()}, Deadline(None)).hex()
 
 
 def _stream(job: Job, buffers: list[memoryview]) -> bytes:
@@ -405,7 +416,9 @@ def unpack(manifest: Manifest, pieces: Sequence[memoryview]) -> Job:
     _be_main(main_classes)
     note_surroundings()
     trail: dict[str, str] = {}
-    if fingerprint(job.reachable(), Deadline(None), trail=trail).hex() != manifest.fingerprint:
+    looks = fingerprint(job.reachable(), Deadline(None), trail=trail).hex()
+    trail[_LIBRARIES] = _put_in()
+    if looks != manifest.fingerprint or trail[_LIBRARIES] != manifest.trail[_LIBRARIES]:
         raise CannotGo(_where_they_part(manifest.trail, trail))
     return job
 
