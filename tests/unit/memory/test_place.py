@@ -200,9 +200,8 @@ def test_a_collection_of_garbage_in_a_sample_is_not_the_samples():
 
     looks = []
     gc.collect()  # what comes now is young
-    cycle = [
-        make_shelf(1 << 20)
-    ]  # whose descriptors are asked what they are of before they are closed
+    # The shelf's descriptors are asked what they are of before they are closed.
+    cycle = [make_shelf(1 << 20)]
     cycle.append(cycle)
     ended = weakref.ref(cycle[0])
     gc.callbacks.append(look_at_clock)

@@ -242,6 +242,23 @@ def test_a_job_over_a_mapped_file_is_the_same_where_the_file_is(file):
         pickle.loads(stream)
 
 
+def test_what_was_just_put_into_a_library_is_told_though_the_jobs_fingerprint_is_the_same(
+    monkeypatch,
+):
+    """The look of a moment ago, at another loader's job, knows nothing of it."""
+
+    def told():
+        manifest, fd = ship._packed(job_of(Samples()))
+        os.close(fd)
+        return manifest.fingerprint, manifest.trail["libraries"]
+
+    fingerprint, libraries = told()
+    monkeypatch.setattr(torch.nn.functional, "hardtanh", lambda x: x)
+    now = told()
+    assert now[0] == fingerprint
+    assert now[1] != libraries
+
+
 @pytest.mark.parametrize("mode", ["r+", "c"])
 def test_a_mapping_that_may_be_written_stays(file, mode):
     said = said_of(job_of(Samples(data=mapped(file, mode))))

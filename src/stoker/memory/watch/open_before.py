@@ -92,7 +92,7 @@ class OpenBefore:
 
 
 def _readable(own: Collection[int]) -> dict[int, _File]:
-    """Return the plain files that are open and can be read, by descriptor."""
+    """Return the plain files that are open and can be read, by descriptor, but for those of _LIBRARIES."""
     listed = map(int, os.listdir("/proc/self/fd"))  # noqa: PTH208 - before a sample
     found = {each: _plain_file(each) for each in listed if each not in own}
     return {

@@ -50,6 +50,7 @@ from stoker.worker.job import Job, note_surroundings
 # Smaller buffers stay in the stream: a hash and a message each would cost more.
 LARGE_NBYTES = 1 << 20
 FRAC_OF_FREE = 0.5  # memory that a packed job may take, beside the script's own copy
+_LIBRARIES = "libraries"  # in a trail
 SEARCH_S = 5.0  # for the attribute that cannot be pickled
 _ALIGN = 64
 
@@ -112,7 +113,8 @@ class Surroundings:
 @dataclass(frozen=True)
 class Manifest:
     """A packed job. parts: the stream, then the buffers; starts: where each lies in the memfd that
-    they come in. fingerprint, trail: of the job at iter(), on the trainer's machine."""
+    they come in. fingerprint, trail: of the job at iter(), on the trainer's machine; in the trail also
+    what the script has put into libraries."""
 
     fingerprint: str
     trail: dict[str, str]
@@ -187,12 +189,10 @@ def _looks(job: Job, trail: dict[str, str], lazy: set[str]) -> bytes:
         raise CannotGo(f"its state cannot be compared between machines: {error}") from None
 
 
-_LIBRARIES = "libraries"
-
-
 def _put_in() -> str:
-    """Tell what the script has put into libraries: of its own digest, as workers do not look at it again."""
-    return fingerprint({_LIBRARIES: put_in()}, Deadline(None)).hex()
+    """Digest what the script has put into libraries by now: beside the job's fingerprint, with which
+    workers' later looks are compared, for they leave this out."""
+    return fingerprint({_LIBRARIES: put_in(fresh=True)}, Deadline(None)).hex()
 
 
 def _stream(job: Job, buffers: list[memoryview]) -> bytes:
