@@ -84,14 +84,14 @@ def base() -> str:
 
 
 def chosen(changed: list[str]) -> list[str]:
-    """That the package installs and works elsewhere; by room; then the tests that were changed
-    themselves: as long as the budget lasts."""
+    """That the package installs and works elsewhere; unit tests of the rooms, then others; then the
+    tests that were changed themselves: as long as the budget lasts."""
     touched = {match[1] for path in changed if (match := re.match(r"src/stoker/(\w+)/", path))}
     packaged = [path for path in changed if path.startswith(("src/", "scripts/", "pyproject.toml"))]
     paths = ["tests/bare/test_bare.py"] if packaged else []
+    paths += [path for room in sorted(touched) if (path := f"tests/unit/{room}") in MINUTES]
     paths += [f"tests/{test}.py" for room in ROOMS if room in touched for test in ROOMS[room]]
     paths += [path for path in changed if path in MINUTES]
-    paths += [path for room in sorted(touched) if (path := f"tests/unit/{room}") in MINUTES]
     left_min, found = BUDGET_MIN, []
     for path in dict.fromkeys(paths):
         if MINUTES[path] <= left_min:

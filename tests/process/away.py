@@ -38,9 +38,10 @@ def children(pid: int) -> list[int]:
 
 
 def receiver(running: Running) -> int:
-    found = [pid for pid, what in marked(running.mark).items() if "trainer.receiver" in what]
+    found = {pid for pid, what in marked(running.mark).items() if "trainer.receiver" in what}
+    found -= {child for pid in found for child in children(pid)}  # a host, forked and not yet begun
     assert len(found) == 1, marked(running.mark)
-    return found[0]
+    return found.pop()
 
 
 def hosts(running: Running) -> list[int]:

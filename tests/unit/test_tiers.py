@@ -180,7 +180,8 @@ def test_ci_runs_what_a_change_touched_as_long_as_its_budget_lasts(touched):
     assert touched.chosen(["README.md", "tests/unit/scheduler/test_plan.py"]) == []
     found = touched.chosen(["src/stoker/verify/table.py", "tests/equality/test_kept.py"])
     bare, verify = "tests/bare/test_bare.py", "tests/process/test_verify.py"
-    assert found == [bare, verify, "tests/equality/test_kept.py", "tests/unit"]
+    assert found == [bare, verify, "tests/equality/test_kept.py"]
+    assert touched.chosen(["src/stoker/remote/x.py"])[1] == "tests/unit/remote"
     found = touched.chosen([f"src/stoker/{room}/x.py" for room in touched.ROOMS])
     assert 0 < sum(touched.MINUTES[path] for path in found) <= touched.BUDGET_MIN
 
