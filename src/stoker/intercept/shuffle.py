@@ -36,9 +36,9 @@ def _guarded(sampler: Any, original: Callable[..., Iterator[int]]) -> Iterator[i
     if not isinstance(generator, torch.Generator):
         yield from original(sampler)
         return
-    before = generator.get_state()
-    indices, first = _without_replacement(sampler), None
+    before, first = generator.get_state(), None
     try:
+        indices = _without_replacement(sampler)
         first = next(indices, None)
     except Exception as error:
         if speak.raised_by_handler(error):

@@ -118,8 +118,9 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
     is_theirs = False
 
     def __init__(self, loader: DataLoader[Any], options: "StreamOptions") -> None:
+        as_torchs = stack.standing_at(self._torchs_init, "super")
         self.is_theirs = True
-        stack.standing_at(self._torchs_init, "super")(_BaseDataLoaderIter.__init__, self, loader)
+        as_torchs(_BaseDataLoaderIter.__init__, self, loader)
         self.is_theirs = False
         self._profile_name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
         self._shutdown = False
