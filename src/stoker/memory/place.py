@@ -65,6 +65,10 @@ class Place(Standing):
             return functools.partial(self._learn, self._learning.lesson())
         prefix = self._prefix
         assert prefix is not None
+        if prefix.has_imported:  # in whatever way a sample was made
+            self._restate()
+            if self._phase is Phase.OFF:
+                return self._plain
         if not prefix.is_met:
             return self._meet
         self._count_call()

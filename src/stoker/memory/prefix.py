@@ -6,6 +6,7 @@ sample, one further inside at the next look.
 Owner: the worker's main thread.
 """
 
+import sys
 from operator import is_
 from typing import Any
 
@@ -53,6 +54,7 @@ class Prefix:
         self._reach = Reach({}, [])
         self._surface: tuple[list[object], list[int]] = [], []
         self._looked_s = self._look_took_s = 0.0
+        self._num_modules = 0
         self._expect()
         self.restate()
 
@@ -118,12 +120,18 @@ class Prefix:
 
     # -- state -------------------------------------------------------------------------------------
 
+    @property
+    def has_imported(self) -> bool:
+        """Whether the worker has imported something since the last look: the state may be another."""
+        return len(sys.modules) != self._num_modules
+
     def is_to_restate(self, look_frac: float) -> bool:
         """Whether it is time for a look. look_frac: of the worker's time, for such looks."""
         return self._has_moved() or look_frac * (now_s() - self._looked_s) > self._look_took_s
 
     def restate(self) -> None:
         """Compute the state anew. Raises Unwatchable."""
+        self._num_modules = len(sys.modules)
         if self._link is not None and self.state != NO_STATE and self._has_moved():
             self.num_moves += 1
             self.forget()

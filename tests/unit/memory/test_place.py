@@ -1,7 +1,9 @@
 """A place in one process: what it serves is what the dataset makes, whatever others find meanwhile."""
 
 import gc
+import os
 import random
+import sys
 import time
 import weakref
 
@@ -79,6 +81,26 @@ def test_a_workers_first_hits_are_made_anew_and_stand_for_those_behind_them(shel
     num_first = phases.num_first(place._tally.known()[0])
     assert counts.num_checked == num_first > 1
     assert counts.num_hits == impure.NUM // 2 + num_first // 2  # and those that nobody asked for
+
+
+def test_what_a_sample_imports_is_looked_at_however_it_was_made(
+    shelf, tmp_path, no_gc_callbacks, monkeypatch
+):
+    """A library may tell the environment something; nothing more is to be written here."""
+    name = "tests.equality.impure_import"
+    before = dict(os.environ)
+    dataset = impure.ImportsWhatTellsTheEnvironment(tmp_path)
+    for seat in (0, 1):
+        if sys.modules.pop(name, None) is not None:
+            del sys.modules["tests.equality"].impure_import
+        for variable in os.environ.keys() - before.keys():
+            monkeypatch.delenv(variable)
+        worker = place_in(shelf, dataset, seat)
+        for index in range(impure.NUM):
+            assert torch.equal(worker.get(index), dataset[index])
+        monkeypatch.setattr(phases, "may_write", lambda *_: False)
+    assert worker._tally.counts.num_stored == 0
+    assert worker._tally.num_hits > impure.NUM // 2
 
 
 def test_a_value_that_differed_ends_it_in_the_other_loaders_too(shelf, served):
