@@ -234,9 +234,11 @@ def iterate(original: GetIterator) -> GetIterator:
     @stack.passed_over
     def __iter__(self: "DataLoader[Any]") -> Any:  # noqa: N807  # shows in tracebacks
         _begin_again(self)
+        began_s = now_s()
         iterator = original(self)
         try:
             _noted(self, iterator, sys._getframe(1))
+            _count_begun(iterator, began_s)
         except Exception as error:
             if speak.raised_by_handler(error):
                 raise
@@ -266,6 +268,13 @@ def _begin_again(loader: "DataLoader[Any]") -> None:
         meter.forget_drawn()
 
 
+def _count_begun(iterator: Any, began_s: float) -> None:
+    """Count what iter() has taken since then as waited for."""
+    meter: Meter | None = getattr(iterator, "_stoker_meter", None)
+    if meter is not None:
+        meter.begun(began_s)
+
+
 def _count_own(loader: "DataLoader[Any]", iterator: Any, place: str) -> None:
     """Meter what a class's own _get_iterator returns; that may be anything, even a generator."""
     from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -291,13 +300,13 @@ def next_batch(original: Next) -> Next:
     @functools.wraps(original)
     @stack.passed_over
     def __next__(self: Any) -> Any:  # noqa: N807  # shows in tracebacks
+        asked_s = now_s()
         try:
             meter = self._stoker_meter  # not by __dict__: that makes all later look-ups slower
         except AttributeError:
             meter = meet(self, sys._getframe(1))
         if meter is None:
             return _unmetered(original, self)
-        asked_s = now_s()
         if meter.marks_next:
             meter.asked()
         try:
@@ -423,7 +432,9 @@ def by_name(original: Callable[..., None]) -> Callable[..., None]:
         if type(self) is not _MultiProcessingDataLoaderIter or _why_not(loader):
             original(self, loader)
         else:
+            began_s = now_s()
             _become_ours(self, original, loader, place_of(sys._getframe(1)))
+            _count_begun(self, began_s)
 
     return __init__
 
