@@ -25,6 +25,7 @@ from stoker.local.sizing import CACHE_FRAC_OF_FREE, available_nbytes, machine_nb
 from stoker.reports.samples import length_of
 from stoker.scheduler.tasks.chain import num_chains
 from stoker.tables import counted
+from stoker.uncollected import uncollected
 from stoker.verify import side
 
 if TYPE_CHECKING:
@@ -443,13 +444,14 @@ def _become_ours(iterator: Any, original: Callable[..., None], loader: Any, plac
     """Turn the iterator into a StreamIterator, or into torch's own if that fails (`_tried`)."""
 
     def make(attempt: "Attempt", loader: Any, place: str) -> Any:
-        from stoker.loaders.multiprocess import StreamIterator
+        with uncollected():
+            from stoker.loaders.multiprocess import StreamIterator
 
         options = _options(loader, place)
         attempt.iterator = iterator
         iterator.__class__ = StreamIterator
         StreamIterator.__init__(iterator, loader, options)
-        _meter_ours(attempt, loader, place, options.num_chains)
+        _meter_ours(attempt, loader, place, options)
         return iterator
 
     def torchs(loader: Any) -> Any:
@@ -485,27 +487,29 @@ def _why_not_now(loader: "DataLoader[Any]", question: str) -> list[str]:
 def _offload(attempt: "Attempt", loader: "DataLoader[Any]", place: str) -> Any:
     from torch.utils.data.dataloader import DataLoader
 
-    from stoker.loaders.multiprocess import StreamIterator
+    with uncollected():
+        from stoker.loaders.multiprocess import StreamIterator
 
     _check_workers(DataLoader, loader)
     options = _options(loader, place)
     attempt.iterator = StreamIterator.__new__(StreamIterator)
     StreamIterator.__init__(attempt.iterator, loader, options)
-    _meter_ours(attempt, loader, place, options.num_chains)
+    _meter_ours(attempt, loader, place, options)
     return attempt.iterator
 
 
 def _offload_stateful(attempt: "Attempt", loader: Any, place: str) -> Any:
     from torchdata.stateful_dataloader import StatefulDataLoader
 
-    from stoker.loaders.stateful import StatefulIterator
+    with uncollected():
+        from stoker.loaders.stateful import StatefulIterator
 
     _check_workers(StatefulDataLoader, loader)
     options = _options(loader, place)
     attempt.iterator = StatefulIterator.__new__(StatefulIterator)
     with _fast_forwarding():
         StatefulIterator.__init__(attempt.iterator, loader, options, loader.next_iter_state)
-    _meter_ours(attempt, loader, place, options.num_chains)
+    _meter_ours(attempt, loader, place, options)
     loader.next_iter_state = None
     return attempt.iterator
 
@@ -518,7 +522,12 @@ def _check_workers(kind: type["DataLoader[Any]"], loader: "DataLoader[Any]") -> 
 
 def _in_process(attempt: "Attempt", loader: "DataLoader[Any]", place: str) -> Any:
     record = _record(loader, place, 0, [])
-    find_wish = functools.partial(_wish, loader, place)
+
+    def find_wish() -> "Wish | None":
+        wish = _wish(loader, place)
+        _report_on(wish)
+        return wish
+
     return in_process.make_iterator(loader, record, attempt, find_wish)
 
 
@@ -537,7 +546,7 @@ def _options(loader: "DataLoader[Any]", place: str) -> "StreamOptions":
         wish=_wish(loader, place),
         fast=_fast_wish(),
         names_slow=not run.settings.no_stalls,
-        has_slow=run.recorder().has_slow(place),
+        has_slow=run.has_slow(place),
         held_limit_nbytes=(
             int(HELD_FRAC_OF_MACHINE * nbytes) if settings.memory is None else settings.memory
         ),
@@ -552,7 +561,6 @@ def _wish(loader: "DataLoader[Any]", place: str) -> "Wish | None":
     if settings.cache == "off":
         return None
     told = hashlib.blake2b(repr((place, _looks(loader))).encode(), digest_size=16)
-    run.recorder().remembered = run.remembered
     disk = settings.cache_disk
     trusted = frozenset(name.strip() for name in (settings.cache_trust or "").split(","))
     wanted = disk and DiskWish(Path(disk.path), disk.nbytes, settings.cache_keep)
@@ -572,10 +580,17 @@ def _fast_wish() -> "FastWish | None":
     from stoker.fast.report import report
 
     asked = run.settings.fast
-    if asked == "off":
-        return None
-    run.recorder().fast = report.places
-    return report.wish(audit=asked == "audit")
+    return None if asked == "off" else report.wish(audit=asked == "audit")
+
+
+def _report_on(wish: "Wish | None", fast: "FastWish | None" = None) -> None:
+    """Have the recorder tell what becomes of what was wished for."""
+    if wish is not None:
+        run.recorder().remembered = run.remembered
+    if fast is not None:
+        from stoker.fast.report import report
+
+        run.recorder().fast = report.places
 
 
 def _cache_nbytes() -> int:
@@ -589,10 +604,14 @@ def _cache_nbytes() -> int:
     return int(nbytes / local_world_size(os.environ))
 
 
-def _meter_ours(attempt: "Attempt", loader: "DataLoader[Any]", place: str, chains: int) -> None:
-    settings, iterator = run.settings, attempt.iterator
-    run.recorder().run.num_slots = max(run.slots(), chains)
-    meter = Meter(run.recorder(), _record(loader, place, chains, []), run.settings)
+def _meter_ours(
+    attempt: "Attempt", loader: "DataLoader[Any]", place: str, options: "StreamOptions"
+) -> None:
+    settings, iterator, chains = run.settings, attempt.iterator, options.num_chains
+    recorder = run.recorder()  # the first time only now: workers start meanwhile
+    _report_on(options.wish, options.fast)
+    recorder.run.num_slots = max(run.slots(), chains)
+    meter = Meter(recorder, _record(loader, place, chains, []), run.settings)
     meter.keeps_number = _keeps_chains(loader)
     if meter.keeps_number and settings.chains != "script":
         meter.note(f"--chains {settings.chains} is not for {meter.keeps_number}")
