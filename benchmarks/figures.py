@@ -317,7 +317,10 @@ IMAGES = Case(
 START = Case(
     script="start.py",
     stamps_start=True,
-    checks=(at_most(0.2, "start_s", how=How.MORE, unit=" s", what="more than torch"),),
+    checks=(
+        at_most(0.2, "start_s", how=How.MORE, unit=" s", what="more than torch"),
+        at_most(0.1, "iter_s", how=How.MORE, unit=" s", what="more than torch, iter()"),
+    ),
 )
 
 ITERABLE = Case(

@@ -168,6 +168,7 @@ EVERYBODY_MAY = {
     "tables",
     "travels",
     "trusted",
+    "uncollected",
     "reports.metrics",
 }
 CLI_MAY = {"errors", "config", "speak", "tables"}

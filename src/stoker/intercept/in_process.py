@@ -13,6 +13,7 @@ from stoker.intercept.meter import Meter
 from stoker.local.sizing import machine_nbytes
 from stoker.reports.summary import OTHER_DRAWS
 from stoker.tables import counted
+from stoker.uncollected import uncollected
 
 if TYPE_CHECKING:
     from torch.utils.data.dataloader import DataLoader
@@ -65,7 +66,8 @@ def make_iterator(
 ) -> Any:
     """Make an iterator that decides who makes its batches. attempt: gets it before `__init__`;
     find_wish: of the shelf of remembered samples."""
-    from stoker.loaders.in_process.first import FirstBatches, InProcessOptions
+    with uncollected():
+        from stoker.loaders.in_process.first import FirstBatches, InProcessOptions
     from stoker.reports.digest import batch_sha256
 
     slots = run.slots()

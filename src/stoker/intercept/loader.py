@@ -25,6 +25,7 @@ from stoker.local.sizing import CACHE_FRAC_OF_FREE, available_nbytes, machine_nb
 from stoker.reports.samples import length_of
 from stoker.scheduler.tasks.chain import num_chains
 from stoker.tables import counted
+from stoker.uncollected import uncollected
 from stoker.verify import side
 
 if TYPE_CHECKING:
@@ -234,9 +235,11 @@ def iterate(original: GetIterator) -> GetIterator:
     @stack.passed_over
     def __iter__(self: "DataLoader[Any]") -> Any:  # noqa: N807  # shows in tracebacks
         _begin_again(self)
+        began_s = now_s()
         iterator = original(self)
         try:
             _noted(self, iterator, sys._getframe(1))
+            _count_begun(iterator, began_s)
         except Exception as error:
             if speak.raised_by_handler(error):
                 raise
@@ -266,6 +269,13 @@ def _begin_again(loader: "DataLoader[Any]") -> None:
         meter.forget_drawn()
 
 
+def _count_begun(iterator: Any, began_s: float) -> None:
+    """Count what iter() has taken since then as waited for."""
+    meter: Meter | None = getattr(iterator, "_stoker_meter", None)
+    if meter is not None:
+        meter.begun(began_s)
+
+
 def _count_own(loader: "DataLoader[Any]", iterator: Any, place: str) -> None:
     """Meter what a class's own _get_iterator returns; that may be anything, even a generator."""
     from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -291,13 +301,13 @@ def next_batch(original: Next) -> Next:
     @functools.wraps(original)
     @stack.passed_over
     def __next__(self: Any) -> Any:  # noqa: N807  # shows in tracebacks
+        asked_s = now_s()
         try:
             meter = self._stoker_meter  # not by __dict__: that makes all later look-ups slower
         except AttributeError:
             meter = meet(self, sys._getframe(1))
         if meter is None:
             return _unmetered(original, self)
-        asked_s = now_s()
         if meter.marks_next:
             meter.asked()
         try:
@@ -423,7 +433,9 @@ def by_name(original: Callable[..., None]) -> Callable[..., None]:
         if type(self) is not _MultiProcessingDataLoaderIter or _why_not(loader):
             original(self, loader)
         else:
+            began_s = now_s()
             _become_ours(self, original, loader, place_of(sys._getframe(1)))
+            _count_begun(self, began_s)
 
     return __init__
 
@@ -432,13 +444,14 @@ def _become_ours(iterator: Any, original: Callable[..., None], loader: Any, plac
     """Turn the iterator into a StreamIterator, or into torch's own if that fails (`_tried`)."""
 
     def make(attempt: "Attempt", loader: Any, place: str) -> Any:
-        from stoker.loaders.multiprocess import StreamIterator
+        with uncollected():
+            from stoker.loaders.multiprocess import StreamIterator
 
         options = _options(loader, place)
         attempt.iterator = iterator
         iterator.__class__ = StreamIterator
         StreamIterator.__init__(iterator, loader, options)
-        _meter_ours(attempt, loader, place, options.num_chains)
+        _meter_ours(attempt, loader, place, options)
         return iterator
 
     def torchs(loader: Any) -> Any:
@@ -474,27 +487,29 @@ def _why_not_now(loader: "DataLoader[Any]", question: str) -> list[str]:
 def _offload(attempt: "Attempt", loader: "DataLoader[Any]", place: str) -> Any:
     from torch.utils.data.dataloader import DataLoader
 
-    from stoker.loaders.multiprocess import StreamIterator
+    with uncollected():
+        from stoker.loaders.multiprocess import StreamIterator
 
     _check_workers(DataLoader, loader)
     options = _options(loader, place)
     attempt.iterator = StreamIterator.__new__(StreamIterator)
     StreamIterator.__init__(attempt.iterator, loader, options)
-    _meter_ours(attempt, loader, place, options.num_chains)
+    _meter_ours(attempt, loader, place, options)
     return attempt.iterator
 
 
 def _offload_stateful(attempt: "Attempt", loader: Any, place: str) -> Any:
     from torchdata.stateful_dataloader import StatefulDataLoader
 
-    from stoker.loaders.stateful import StatefulIterator
+    with uncollected():
+        from stoker.loaders.stateful import StatefulIterator
 
     _check_workers(StatefulDataLoader, loader)
     options = _options(loader, place)
     attempt.iterator = StatefulIterator.__new__(StatefulIterator)
     with _fast_forwarding():
         StatefulIterator.__init__(attempt.iterator, loader, options, loader.next_iter_state)
-    _meter_ours(attempt, loader, place, options.num_chains)
+    _meter_ours(attempt, loader, place, options)
     loader.next_iter_state = None
     return attempt.iterator
 
@@ -507,7 +522,12 @@ def _check_workers(kind: type["DataLoader[Any]"], loader: "DataLoader[Any]") -> 
 
 def _in_process(attempt: "Attempt", loader: "DataLoader[Any]", place: str) -> Any:
     record = _record(loader, place, 0, [])
-    find_wish = functools.partial(_wish, loader, place)
+
+    def find_wish() -> "Wish | None":
+        wish = _wish(loader, place)
+        _report_on(wish)
+        return wish
+
     return in_process.make_iterator(loader, record, attempt, find_wish)
 
 
@@ -526,7 +546,7 @@ def _options(loader: "DataLoader[Any]", place: str) -> "StreamOptions":
         wish=_wish(loader, place),
         fast=_fast_wish(),
         names_slow=not run.settings.no_stalls,
-        has_slow=run.recorder().has_slow(place),
+        has_slow=run.has_slow(place),
         held_limit_nbytes=(
             int(HELD_FRAC_OF_MACHINE * nbytes) if settings.memory is None else settings.memory
         ),
@@ -541,7 +561,6 @@ def _wish(loader: "DataLoader[Any]", place: str) -> "Wish | None":
     if settings.cache == "off":
         return None
     told = hashlib.blake2b(repr((place, _looks(loader))).encode(), digest_size=16)
-    run.recorder().remembered = run.remembered
     disk = settings.cache_disk
     trusted = frozenset(name.strip() for name in (settings.cache_trust or "").split(","))
     wanted = disk and DiskWish(Path(disk.path), disk.nbytes, settings.cache_keep)
@@ -561,10 +580,17 @@ def _fast_wish() -> "FastWish | None":
     from stoker.fast.report import report
 
     asked = run.settings.fast
-    if asked == "off":
-        return None
-    run.recorder().fast = report.places
-    return report.wish(audit=asked == "audit")
+    return None if asked == "off" else report.wish(audit=asked == "audit")
+
+
+def _report_on(wish: "Wish | None", fast: "FastWish | None" = None) -> None:
+    """Have the recorder tell what becomes of what was wished for."""
+    if wish is not None:
+        run.recorder().remembered = run.remembered
+    if fast is not None:
+        from stoker.fast.report import report
+
+        run.recorder().fast = report.places
 
 
 def _cache_nbytes() -> int:
@@ -578,10 +604,14 @@ def _cache_nbytes() -> int:
     return int(nbytes / local_world_size(os.environ))
 
 
-def _meter_ours(attempt: "Attempt", loader: "DataLoader[Any]", place: str, chains: int) -> None:
-    settings, iterator = run.settings, attempt.iterator
-    run.recorder().run.num_slots = max(run.slots(), chains)
-    meter = Meter(run.recorder(), _record(loader, place, chains, []), run.settings)
+def _meter_ours(
+    attempt: "Attempt", loader: "DataLoader[Any]", place: str, options: "StreamOptions"
+) -> None:
+    settings, iterator, chains = run.settings, attempt.iterator, options.num_chains
+    recorder = run.recorder()  # the first time only now: workers start meanwhile
+    _report_on(options.wish, options.fast)
+    recorder.run.num_slots = max(run.slots(), chains)
+    meter = Meter(recorder, _record(loader, place, chains, []), run.settings)
     meter.keeps_number = _keeps_chains(loader)
     if meter.keeps_number and settings.chains != "script":
         meter.note(f"--chains {settings.chains} is not for {meter.keeps_number}")

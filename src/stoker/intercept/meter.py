@@ -41,7 +41,7 @@ Way = Callable[[Next, Any, "Meter"], Any]
 class Meter:
     """The meter of one iterator; several iterators of a loader share its record.
 
-    `next()` adds to num_new and wait_s, and calls `look` once look_at_s has come; the one after a look calls `asked` first.
+    `iter()` adds to wait_s; `next()` adds to num_new and wait_s, and calls `look` once look_at_s has come; the one after a look calls `asked` first.
     """
 
     def __init__(self, recorder: "Recorder", record: "LoaderRecord", settings: "Settings") -> None:
@@ -89,6 +89,12 @@ class Meter:
     def follow(self, loader: Any, looks: tuple[object, ...]) -> None:
         """Write a trail for `stoker verify`, which has every batch hashed."""
         self.trail = side.follow(loader, self._record, looks)
+
+    def begun(self, began_s: float) -> None:
+        """Count an iter() that the loop has waited for since then."""
+        self.wait_s += now_s() - began_s
+        if self._left_s is not None:  # else all until the first look is waiting
+            self._left_s = min(self._left_s, began_s)
 
     def note(self, text: str) -> None:
         self._recorder.note(self._record, text)

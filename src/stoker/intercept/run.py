@@ -18,6 +18,7 @@ from stoker.clock import now_s
 from stoker.config import Settings
 from stoker.local.sizing import usable_cores
 from stoker.storage.asking.upcoming import socket_name
+from stoker.uncollected import uncollected
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +55,8 @@ def recorder() -> "Recorder":
     global _recorder
     with _lock:
         if _recorder is None:
-            from stoker.reports.record import Recorder
+            with uncollected():
+                from stoker.reports.record import Recorder
 
             made = Recorder(settings, os.environ, _looks, cores(), _began_s, _exposed)
             _recorder = _recorder or made
@@ -71,6 +73,11 @@ def recorder() -> "Recorder":
 
 def has_recorder() -> bool:
     return _recorder is not None
+
+
+def has_slow(place: str) -> bool:
+    """Whether batches of the loader at a line of the script took long to make."""
+    return _recorder is not None and _recorder.has_slow(place)
 
 
 def iterated() -> None:

@@ -12,8 +12,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 from torch._utils import ExceptionWrapper
@@ -88,8 +87,7 @@ class _Results:
         return self._driver.state.reorder.num_held
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StreamOptions:
+class StreamOptions(NamedTuple):
     """The run's settings, resolved for one loader."""
 
     num_chains: int
@@ -308,8 +306,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
         return batch
 
 
-@dataclass(frozen=True, slots=True)
-class _Pinning:
+class _Pinning(NamedTuple):
     """Replaces a batch while a thread copies it to pinned memory."""
 
     future: "concurrent.futures.Future[Any]"

@@ -9,7 +9,6 @@ Owner: the thread that iterates.
 """
 
 import collections
-import dataclasses
 import logging
 from typing import Any, cast
 
@@ -82,11 +81,14 @@ class StatefulIterator(StreamIterator, _StatefulMultiProcessingDataLoaderIter): 
             self._worker_key(chain): _IncrementalWorkerState(state)
             for chain, state in enumerate(states)
         }
-        return dataclasses.replace(
-            super()._job(options),
-            may_save=False,  # it would have to hold torchdata's books as well
-            worker_states=tuple(states),
-            make_worker=StatefulWorker,
+        return (
+            super()
+            ._job(options)
+            ._replace(
+                may_save=False,  # it would have to hold torchdata's books as well
+                worker_states=tuple(states),
+                make_worker=StatefulWorker,
+            )
         )
 
     # -- torchdata's own protocol --------------------------------------------------------------

@@ -85,7 +85,7 @@ class LoaderRecord(_Record):
     num_batches: int = _count()
     num_samples: int = _count()
     num_iters: int = _count()  # iterators made: epochs, unless one lives for several
-    wait_s: float = _amount()  # the training loop waited for batches
+    wait_s: float = _amount()  # the training loop stood in iter() or next()
     first_wait_s: float = _amount()  # of it, for the first batch of each iterator
     busy_s: float = _amount()  # the training loop had a batch and did something else
     # Of both, by samples of what the training thread did (stalls/split.py, Seen).

@@ -5,8 +5,6 @@ that is not in it raises BrokenGuarantee with the story so far.
 Pure: no thread, clock, socket or torch.
 """
 
-from dataclasses import dataclass
-
 from stoker.scheduler.events import Action, Arrived, Drawn, Event, FreeArrived
 from stoker.scheduler.rules import OF_ITERABLES, TABLE, taken
 from stoker.scheduler.state import Phase, StreamState
@@ -14,9 +12,10 @@ from stoker.scheduler.state import Phase, StreamState
 _UNTOLD = (Drawn, Arrived, FreeArrived)  # so many that the story would hold nothing else
 
 
-@dataclass(slots=True, kw_only=True)
 class Stream(StreamState):
     """The decider of one loader, from its iter() to its end."""
+
+    __slots__ = ()
 
     def step(self, event: Event) -> list[Action]:
         """Return what to do about an event. Raises BrokenGuarantee on one that cannot occur."""

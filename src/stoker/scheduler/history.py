@@ -46,7 +46,7 @@ class Recovery(Enum):
     HOPELESS = "there is none: nobody can make the chain's tasks"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Alike:
     """Batches of an iterable that were fetched one after another."""
 
@@ -54,7 +54,7 @@ class _Alike:
     num: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Chain:
     """One chain. slot: of its worker, the first one's unless a second was faster; is_iterable: its
     tasks are all alike."""

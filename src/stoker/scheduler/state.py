@@ -9,6 +9,7 @@ import sys
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from stoker.errors import BrokenGuarantee
 from stoker.scheduler.free import FreeTasks
@@ -28,8 +29,7 @@ class Phase(Enum):
     CLOSED = "the loop has ended"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(NamedTuple):
     """Thresholds in counts, seconds, bytes and shares."""
 
     max_deaths: int = 3
@@ -53,7 +53,7 @@ class Limits:
     """A second worker's start: a fork, its greeting, a round trip. Measured: tests/process/test_away.py"""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class StreamState:
     """State of a stream. num_slots: workers that free-standing tasks may use; may_be_free: this job
     may have free-standing tasks (rung 5); is_iterable: a chain's tasks are all alike, and it may

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Seen(NamedTuple):
-    """Seconds that samples stand for. own_s, hidden_s: of the time in next(), hidden: while the GPU computed; the others: of
+    """Seconds that samples stand for. own_s, hidden_s: of the time in iter() and next(), hidden: while the GPU computed; the others: of
     that between two."""
 
     own_s: float = 0.0

@@ -5,9 +5,8 @@ Source: torch/utils/data/_utils/worker.py `_worker_loop`, 2.13.
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.utils.data import _DatasetKind
 
@@ -16,8 +15,7 @@ from stoker.fingerprint.modes import modes
 from stoker.memory.store import WishAway
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(NamedTuple):
     """Holds what a worker needs of a loader, as it was at `iter()`."""
 
     dataset_kind: int

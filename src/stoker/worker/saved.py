@@ -12,7 +12,6 @@ Owner: the worker's main thread.
 """
 
 import hashlib
-from dataclasses import replace
 from typing import Any, cast
 
 from torch._utils import ExceptionWrapper
@@ -68,7 +67,7 @@ class Saver:
         self, point: SavedPoint, batch: Any, iterator: Any, dataset: Any
     ) -> SavedPoint | None:
         """Add a proof; return the point if it was the last. Raises ValueError if nothing moved."""
-        point = replace(point, proofs=(*point.proofs, proof_of(batch)))
+        point = point._replace(proofs=(*point.proofs, proof_of(batch)))
         if len(point.proofs) < NUM_PROOFS:
             self._pending = point
             return None

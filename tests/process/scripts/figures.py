@@ -74,9 +74,9 @@ def told(**values):
 def loop(name, loader):
     wait_s = num_batches = num_samples = 0
     for epoch in range(2 if name in BREAKS_AT else 1):
+        asked_s = time.monotonic()
         batches = iter(loader)
         while True:
-            asked_s = time.monotonic()
             batch = next(batches, None)
             wait_s += time.monotonic() - asked_s
             if batch is None:
@@ -85,6 +85,7 @@ def loop(name, loader):
             num_samples += COUNTS.get(name, len)(batch)
             if epoch == 0 and num_batches == BREAKS_AT.get(name):
                 break
+            asked_s = time.monotonic()
     told(name=name, wait_s=wait_s, num_batches=num_batches, num_samples=num_samples)
 
 

@@ -1,6 +1,6 @@
 """Trains in steps whose parts take a known time, and tells how long each part took.
 
-usage: split.py PARTS STEPS [END]; PARTS: seconds of a step as part=seconds,...; of data (a dataset that sleeps), copy (a
+usage: split.py PARTS STEPS [END]; PARTS: seconds of a step as part=seconds,...; of data (a dataset that sleeps; iter() counts too), copy (a
 device's stand-in), other (the script itself), model (a module that sleeps), ranks (the other rank comes so much later to its
 backward pass; under torchrun), epoch (no seconds: so many steps, and all ranks meet after them), after (the last step). END: SIGKILL ends the process at the end.
 """
@@ -71,7 +71,7 @@ num_of_epoch = int(PARTS.get("epoch", NUM_STEPS))
 loader = DataLoader(Slow(range(num_of_epoch)), batch_size=1)
 for step in range(NUM_STEPS):
     if step % num_of_epoch == 0:
-        batches = iter(loader)
+        batches = timed("data", iter, loader)
     batch = timed("data", next, batches)
     if "copy" in PARTS:
         began = time.monotonic()

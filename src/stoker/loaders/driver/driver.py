@@ -9,10 +9,9 @@ import math
 import os
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stoker.clock import Deadline, now_s
 from stoker.loaders.driver import forks
@@ -48,8 +47,7 @@ HERE_S = 1e-4  # what poll() takes at most where something has come already
 SPIN_S = 2e-4
 
 
-@dataclass(frozen=True, slots=True)
-class Died:
+class Died(NamedTuple):
     """Replaces a batch whose workers died. body: the indices that could not be made, encoded; empty
     for an iterable, or if they are of no interest; num_in_vain: see GiveUp."""
 

@@ -11,7 +11,6 @@ from stoker.errors import BrokenGuarantee
 from stoker.loaders.driver import forks
 from stoker.loaders.driver.demand import Demand
 from stoker.local.sizing import local_slots
-from stoker.remote.net.control import Want
 from stoker.scheduler.events import Late, Offered
 from stoker.scheduler.late import Lateness
 from stoker.scheduler.tasks.slot import Slot
@@ -182,6 +181,8 @@ class Helpers(Alone):
             return
         is_new = demand.heard(self._made.mean_s, step.mean_s, num_local, limit, now_s())
         if is_new or has_paused:
+            from stoker.remote.net.control import Want
+
             self._fleet.say(Want(demand.num_asked))
 
     def end_silent(self) -> None:

@@ -37,8 +37,7 @@ from stoker.wire.stream_copy import STREAM_NBYTES, WHY_NONE
 Sections = dict[Section, memoryview]
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(NamedTuple):
     """Replaces a batch whose worker raised: torch's ExceptionWrapper, and where the worker was."""
 
     wrapper: Any

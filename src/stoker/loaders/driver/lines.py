@@ -7,7 +7,7 @@ Owner: the thread that iterates.
 import functools
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from stoker import descriptors
 from stoker.poll_loop import PollLoop
@@ -16,8 +16,7 @@ from stoker.wire.arena import Lender
 from stoker.wire.channel import Channel
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """The connection to one worker. lender: of the arena that it puts its batches into, if any."""
 
     channel: Channel

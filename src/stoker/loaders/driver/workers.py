@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from stoker.clock import Deadline
 from stoker.loaders.driver.memory import Memory
 from stoker.local.cluster import Cluster
-from stoker.remote.net.control import Cause
 from stoker.scheduler.events import Lost
 from stoker.scheduler.tasks.slot import Exit, Slot
 from stoker.wire.arena import Lender
@@ -137,6 +136,8 @@ class Workers(Cluster):
         """Return how a worker ended that closed its socket by itself: it is dead or dying."""
         how = self.wait_exit(slot, Deadline(EXIT_WAIT_S))
         if self._there is not None and slot in self._away:
+            from stoker.remote.net.control import Cause
+
             how = how or Exit(slot, -1, -signal.SIGKILL)
             cause, begun = self._there.cause_of_end(slot), self._there.begun(slot)
             return Lost(

@@ -19,6 +19,7 @@ from stoker.blame import in_words
 from stoker.clock import now_s
 from stoker.loaders.in_process.evidence import SHORT_BATCH_S, TOO_LITTLE, Evidence, Usual
 from stoker.local.sizing import gain
+from stoker.uncollected import uncollected
 
 if TYPE_CHECKING:
     from stoker.memory.store import Wish
@@ -159,7 +160,8 @@ class FirstBatches(_SingleProcessDataLoaderIter):
 
     def _look_closer(self) -> None:
         """Become an InProcessIterator, which checks purity and has others make batches."""
-        from stoker.loaders.in_process.iterator import InProcessIterator
+        with uncollected():
+            from stoker.loaders.in_process.iterator import InProcessIterator
 
         self.__class__ = InProcessIterator  # of the same layout
         cast(InProcessIterator, self).begin()

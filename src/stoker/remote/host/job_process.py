@@ -14,7 +14,6 @@ import struct
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -117,7 +116,7 @@ class JobProcess:
 def _unpacked(manifest: Manifest, take: Take, news: socket.socket) -> Job:
     """Unpack a job and report the outcome; exit if it failed. Runs user code: `__setstate__`."""
     try:
-        job = replace(unpack(manifest, _verified(manifest, take())), tells_shapes=True)
+        job = unpack(manifest, _verified(manifest, take()))._replace(tells_shapes=True)
         news.sendall(b"ready")
         news.shutdown(socket.SHUT_WR)  # what the job has started may hold it open
     except BrokenPipeError:

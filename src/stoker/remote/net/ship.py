@@ -20,7 +20,7 @@ import socket
 import sys
 import types
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -355,7 +355,7 @@ def why_not_picklable(job: Job, error: Exception) -> str:
 
 
 def _parts_of(job: Job) -> Iterator[tuple[str, object]]:
-    return ((field.name, getattr(job, field.name)) for field in fields(job))
+    return zip(job._fields, job, strict=True)
 
 
 def _failure(value: object) -> Exception | None:

@@ -3,7 +3,6 @@
 Pure: standard library only.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -38,8 +37,7 @@ FINGERPRINT = Slot(Role.FINGERPRINT, 0)
 PACKER = Slot(Role.PACKER, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
+class Exit(NamedTuple):
     """Says how a slot's worker ended. code: exit status, negative for a signal, as `Process.exitcode`."""
 
     slot: Slot
