@@ -26,8 +26,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "images"
 PHOTOS = ROOT / ".data" / "demo-photos"
-# Photographs of about a megapixel: what people train on is seldom smaller before it is cropped.
-MAKE_PHOTOS = ("--count", "640", "--long-side", "800", "1600")
+# Photographs of about two megapixels, smaller than a phone's: decoding and cropping them is the work.
+MAKE_PHOTOS = ("--count", "640", "--long-side", "1200", "2000")
 # A model so small that data is the limit, as it is beside a GPU; a fifth for validation.
 TRAIN = ("--width", "4", "--val-frac", "0.2")
 EPOCH_LINE = re.compile(r"^epoch .* images in (?P<seconds>[\d.]+) s", re.MULTILINE)
