@@ -633,7 +633,11 @@ DEMO = Case(
     flags=("--what", "demo"),
     is_alone=True,
     limit_s=1200,
-    checks=(above("beyond_torch_s", 180, " s", "beyond torch's own download"),),
+    checks=(
+        above("beyond_torch_s", 180, " s", "beyond torch's own download"),
+        alone(1.8, "epochs_speedup", "x", "its samples/s, stoker / torch"),
+        alone(1.5, "command_speedup", "x", "its whole command, torch's s / stoker's"),
+    ),
 )
 
 

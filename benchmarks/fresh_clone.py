@@ -1,7 +1,8 @@
 """How long the scripts take for whoever has just cloned the project: seconds and minutes, set-up included.
 
 `--what demo`: scripts/demo in a clone of the last commit, with an empty HOME; what pip takes to
-install torch alone, in the same way, is measured before and taken off. Prints beyond_torch_s.
+install torch alone, in the same way, is measured before and taken off. Prints beyond_torch_s, and
+plain's seconds over stoker's from the demo's table: epochs_speedup, command_speedup.
 `--what test|full`: scripts/setup and then scripts/test, as CI would. Prints setup_min, test_min, and
 which tests failed: num_failed, failed; all that they printed is kept in the folder for temporary files.
 Not a plain script; there is one side only. A script that fails otherwise is not measured.
@@ -9,6 +10,7 @@ Not a plain script; there is one side only. A script that fails otherwise is not
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -47,6 +49,13 @@ def torch_alone_s(folder: Path, home: Path) -> float:
     return timed(*pip, *pinned, "torch", cwd=folder, home=home)[0]
 
 
+def speedup(row: str, lines: list[str]) -> float:
+    """plain / stoker in a row of the demo's table, in seconds."""
+    found = re.search(rf"^{row}, s +([\d.]+) +([\d.]+)$", "\n".join(lines), re.MULTILINE)
+    assert found, lines[-30:]
+    return float(found[1]) / float(found[2])
+
+
 def measured(what: str, folder: Path, words: list[str]) -> dict[str, object]:
     def home(name: str) -> Path:
         made = folder / name
@@ -57,8 +66,14 @@ def measured(what: str, folder: Path, words: list[str]) -> dict[str, object]:
     subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
     if what == "demo":
         torch_s = torch_alone_s(folder, home("home-torch"))
-        all_s, _ = timed(clone / "scripts" / "demo", *words, cwd=clone, home=home("home"))
-        return {"all_s": all_s, "torch_s": torch_s, "beyond_torch_s": all_s - torch_s}
+        all_s, lines = timed(clone / "scripts" / "demo", *words, cwd=clone, home=home("home"))
+        return {
+            "all_s": all_s,
+            "torch_s": torch_s,
+            "beyond_torch_s": all_s - torch_s,
+            "epochs_speedup": speedup("all epochs", lines),
+            "command_speedup": speedup("whole command", lines),
+        }
     users = home("home")
     setup_s, _ = timed(clone / "scripts" / "setup", what, cwd=clone, home=users)
     test = [clone / "scripts" / "test", *(["--full"] if what == "full" else []), *words]

@@ -5,7 +5,7 @@ Promise: the same files every time (seeded by class and number); a folder is who
 Ban: no network. Sources are the photographs inside scikit-image's and scikit-learn's wheels; these
   are found by path, since `skimage.data`'s own functions may download.
 
-usage: python examples/images/photos.py FOLDER [--count 2100]
+usage: python examples/images/photos.py FOLDER [--count 2100] [--long-side 320 640]
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ SOURCES = {
     "tissue": ("skimage", "data/ihc.png"),
 }
 ASPECTS = (4 / 3, 3 / 2, 1.0, 3 / 4, 2 / 3)  # width / height, as cameras and phones make them
-LONG_SIDE_PIXELS = (320, 640)
 QUALITY = 90
 
 
@@ -54,10 +53,12 @@ def source_file(class_name: str) -> Path:
     return Path(spec.submodule_search_locations[0], inside)
 
 
-def cut(photograph: Image.Image, rng: random.Random) -> Image.Image:
-    """A random part of a photograph, 320 to 640 pixels on its longer side."""
+def cut(
+    photograph: Image.Image, rng: random.Random, long_side_pixels: tuple[int, int]
+) -> Image.Image:
+    """A random part of a photograph; of its longer side the smallest and largest are given."""
     aspect = rng.choice(ASPECTS)
-    long_side = rng.randint(*LONG_SIDE_PIXELS)
+    long_side = rng.randint(*long_side_pixels)
     width = round(long_side * min(1.0, aspect))
     height = round(long_side / max(1.0, aspect))
 
@@ -70,24 +71,28 @@ def cut(photograph: Image.Image, rng: random.Random) -> Image.Image:
     return photograph.resize((width, height), Image.Resampling.BICUBIC, box=box)
 
 
-def make_class(folder: Path, class_name: str, count: int) -> None:
+def make_class(
+    folder: Path, class_name: str, count: int, long_side_pixels: tuple[int, int]
+) -> None:
     (folder / class_name).mkdir(parents=True)
     with Image.open(source_file(class_name)) as photograph:
         photograph.load()
         for number in range(count):
             rng = random.Random(f"{class_name}/{number}")
             file = folder / class_name / f"{number:04d}.jpg"
-            cut(photograph, rng).save(file, quality=QUALITY)
+            cut(photograph, rng, long_side_pixels).save(file, quality=QUALITY)
 
 
-def make_photos(folder: Path, count: int) -> None:
+def make_photos(folder: Path, count: int, long_side_pixels: tuple[int, int]) -> None:
     """Fill `folder` with `count` photographs; it must not exist yet."""
     unfinished = folder.with_name(f"{folder.name}.unfinished-{os.getpid()}")
     share, rest = divmod(count, len(SOURCES))
     try:
         with ProcessPoolExecutor() as pool:
             jobs = [
-                pool.submit(make_class, unfinished, class_name, share + (number < rest))
+                pool.submit(
+                    make_class, unfinished, class_name, share + (number < rest), long_side_pixels
+                )
                 for number, class_name in enumerate(SOURCES)
             ]
             for job in jobs:
@@ -101,6 +106,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path, help="where to put them; left alone if it exists")
     parser.add_argument("--count", type=int, default=2100, help="photographs in all (default 2100)")
+    parser.add_argument(
+        "--long-side", type=int, nargs=2, default=(320, 640), metavar=("MIN", "MAX"),
+        help="pixels of the longer side (default 320 640)",
+    )  # fmt: skip
     args = parser.parse_args()
     if args.count < len(SOURCES):
         parser.error(f"--count must be at least {len(SOURCES)}, one per class; got {args.count}")
@@ -108,7 +117,7 @@ def main() -> int:
         print(f"{args.folder} is there already", file=sys.stderr)
         return 0
     args.folder.parent.mkdir(parents=True, exist_ok=True)
-    make_photos(args.folder, args.count)
+    make_photos(args.folder, args.count, tuple(args.long_side))
     print(f"{args.count} photographs in {len(SOURCES)} classes in {args.folder}", file=sys.stderr)
     return 0
 

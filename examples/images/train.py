@@ -60,31 +60,40 @@ def parse_args():
     parser.add_argument("--width", type=int, default=8, help="channels of the first stage")
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--limit", type=int, help="use only this many images, drawn at random")
+    parser.add_argument("--val-frac", type=float, default=0.0, help="share held out for validation")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 
 
-def make_loader(args, device):
-    transform = transforms.Compose(
-        [
-            transforms.RandomResizedCrop(args.image_size),
-            transforms.RandomHorizontalFlip(),
-            transforms.ToTensor(),
-            transforms.Normalize(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225]),
-        ]
-    )
-    dataset = ImageFolder(args.data, transform)
-    num_classes = len(dataset.classes)
-    if args.limit is not None:
-        dataset = Subset(dataset, torch.randperm(len(dataset))[: args.limit].tolist())
-    loader = DataLoader(
-        dataset,
-        batch_size=args.batch_size,
-        shuffle=True,
-        num_workers=args.workers,
-        pin_memory=device.type == "cuda",
-    )
-    return loader, num_classes
+def make_loaders(args, device):
+    to_tensor = [
+        transforms.ToTensor(),
+        transforms.Normalize(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225]),
+    ]
+    augment = [
+        transforms.RandomResizedCrop(args.image_size),
+        transforms.RandomHorizontalFlip(),
+    ]
+    centre = [
+        transforms.Resize(args.image_size * 8 // 7),
+        transforms.CenterCrop(args.image_size),
+    ]
+    train_set = ImageFolder(args.data, transforms.Compose(augment + to_tensor))
+    val_set = ImageFolder(args.data, transforms.Compose(centre + to_tensor))
+    num_classes = len(train_set.classes)
+    num_val = 0
+    if args.limit is not None or args.val_frac:
+        picked = torch.randperm(len(train_set))[: args.limit].tolist()
+        num_val = int(len(picked) * args.val_frac)
+        train_set, val_set = Subset(train_set, picked[num_val:]), Subset(val_set, picked[:num_val])
+    common = {
+        "batch_size": args.batch_size,
+        "num_workers": args.workers,
+        "pin_memory": device.type == "cuda",
+    }
+    train_loader = DataLoader(train_set, shuffle=True, **common)
+    val_loader = DataLoader(val_set, **common) if num_val else None
+    return train_loader, val_loader, num_classes
 
 
 def train_one_epoch(model, loader, optimizer, device):
@@ -102,23 +111,36 @@ def train_one_epoch(model, loader, optimizer, device):
     return loss_sum / num_images, num_images
 
 
+@torch.no_grad()
+def validate(model, loader, device):
+    model.eval()
+    num_right, num_images = 0, 0
+    for images, labels in loader:
+        found = model(images.to(device, non_blocking=True)).argmax(dim=1).cpu()
+        num_right += (found == labels).sum().item()
+        num_images += len(labels)
+    return num_right / num_images, num_images
+
+
 def main():
     args = parse_args()
     torch.manual_seed(args.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    loader, num_classes = make_loader(args, device)
+    train_loader, val_loader, num_classes = make_loaders(args, device)
     model = SmallResNet(num_classes, args.width).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9, weight_decay=1e-4)
 
     for epoch in range(args.epochs):
         start = time.perf_counter()
-        loss, num_images = train_one_epoch(model, loader, optimizer, device)
+        loss, num_images = train_one_epoch(model, train_loader, optimizer, device)
+        told = f"epoch {epoch + 1}/{args.epochs}  loss {loss:.6f}"
+        if val_loader is not None:
+            accuracy, num_val_images = validate(model, val_loader, device)
+            num_images += num_val_images
+            told += f"  accuracy {accuracy:.3f}"
         seconds = time.perf_counter() - start
-        print(
-            f"epoch {epoch + 1}/{args.epochs}  loss {loss:.6f}  "
-            f"{num_images} images in {seconds:.2f} s  {num_images / seconds:.1f} images/s",
-            flush=True,
-        )
+        told += f"  {num_images} images in {seconds:.2f} s  {num_images / seconds:.1f} images/s"
+        print(told, flush=True)
 
 
 if __name__ == "__main__":

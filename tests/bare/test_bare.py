@@ -243,13 +243,17 @@ def test_the_demo_runs_in_a_fresh_clone_with_an_empty_home_and_without_a_compile
     home.mkdir()
     places.output("git", "clone", "-q", ROOT, clone)
     nothing = places.without_compiler(tmp_path) | {"HOME": str(home), "PYTHON": sys.executable}
-    words = ("--limit", "128", "--pairs", "1")
+    words = ("--limit", "128", "--epochs", "2")
     done = subprocess.run(
         [str(clone / "scripts" / "demo"), *words], env=places.surroundings(nothing),
         capture_output=True, text=True, timeout=places.PATIENCE_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert re.search(r"batch hashes equal\s+2\s+2\s+all equal", done.stdout)
+    assert (
+        "10 batches of each side: all hashes equal\nThe same 2 epochs, the same batches:"
+        in done.stdout
+    )
+    assert re.search(r"setup: pip, after 1\d s: \S", done.stderr)
     assert done.stderr.index("setup: demo: torch") < done.stderr.index("demo: making")
     assert "apt-get" not in done.stderr
     assert places.output(clone / "scripts" / "setup", "demo", **nothing) == ""  # all is there
