@@ -42,6 +42,7 @@ ARROWS: dict[str, set[str]] = {
         "storage/asking",
         "storage/mounting",
         "verify",
+        "worker",
     },
     "verify": {"reports"},
     "loaders/in_process": {

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stoker import speak, stack
+from stoker import speak, stack, worker
 from stoker.blame import in_words, is_installed
 from stoker.clock import now_s
 from stoker.config import FILES_FRAC
@@ -60,11 +60,19 @@ def get_stateful_iterator(original: GetIterator) -> GetIterator:
 def _handing_out(make: Callable[..., Any], original: GetIterator) -> GetIterator:
     @functools.wraps(original)
     def _get_iterator(self: "DataLoader[Any]") -> Any:
+        if _is_in_worker():
+            return original(self)
         iterator = make(original, self, place_of(sys._getframe(1)))
         _follow(iterator, self)
         return iterator
 
     return _get_iterator
+
+
+def _is_in_worker() -> bool:
+    """Whether this process is a loader's worker: what is iterated there is torch's own, and neither
+    counted nor reported."""
+    return worker.is_here or sys.modules["torch.utils.data"].get_worker_info() is not None
 
 
 def _is_compared() -> bool:
@@ -249,6 +257,8 @@ def iterate(original: GetIterator) -> GetIterator:
 def _noted(loader: "DataLoader[Any]", iterator: Any, frame: Any) -> None:
     from stoker.intercept.eligible import overrides_get_iterator
 
+    if _is_in_worker():
+        return
     if overrides_get_iterator(type(loader)) and not hasattr(iterator, "_stoker_meter"):
         _count_own(loader, iterator, place_of(frame))
     if _is_compared() and hasattr(iterator, "_stoker_meter"):
@@ -375,6 +385,9 @@ def meet(iterator: Any, frame: Any) -> Meter | None:
     if getattr(_fast_forwards, "may", False):
         return None
     try:
+        if _is_in_worker():
+            _meter(iterator, None)
+            return None
         return _met(iterator, frame)
     except Exception as error:
         if speak.raised_by_handler(error):

@@ -13,6 +13,7 @@ import traceback
 import torch
 from torch.utils.data import _utils
 
+import stoker.worker
 from stoker.fast.place import FastFunctions
 from stoker.fast.tables import Tables
 from stoker.images.hooks import FastImages
@@ -45,6 +46,7 @@ def main(
     mark: where to note the task being made, and the slot's index there; shelf: where samples are
     kept that were made before, None: nowhere.
     """
+    stoker.worker.is_here = True
     try:
         sock.set_inheritable(False)  # one that came with spawn is
         os.register_at_fork(after_in_child=sock.close)  # a fork of the dataset's is not a worker
