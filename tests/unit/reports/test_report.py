@@ -233,6 +233,12 @@ def test_the_summary_tells_what_was_not_made_again():
     assert "--cache-memory" not in text
 
 
+def test_the_summary_tells_of_no_work_that_was_saved_if_there_was_none():
+    text = summary(report(loader(0), remembered=remembered(replace(PLACE, saved_s=0.4))))
+    assert "1,400 samples came from what is remembered (1.0 GiB)\n" in text
+    assert "saved" not in text
+
+
 def test_the_summary_tells_files_that_were_not_decoded_again_from_samples():
     files = replace(PLACE, place="decoder cv2.imread", depth=DECODED, num_samples=0)
     text = summary(report(loader(0), remembered=remembered(PLACE, files, used_nbytes=8 << 30)))

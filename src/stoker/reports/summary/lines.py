@@ -105,7 +105,9 @@ def _remembered(report: dict[str, Any]) -> list[str]:
             held += f" in memory and {readable_nbytes(disk['used_nbytes'])} on disk"
         if cache["away_nbytes"]:
             held += f" here, {readable_nbytes(cache['away_nbytes'])} on other machines"
-        text = f"{' and '.join(served)} came from what is remembered ({held}), {saved_s:,.0f} s of work saved"
+        text = f"{' and '.join(served)} came from what is remembered ({held})"
+        if saved_s >= 0.5:
+            text += f", {saved_s:,.0f} s of work saved"
         words.append(text + _about_room(cache))
     if disk is not None and disk["why"]:
         words.append(f"nothing more is remembered on disk: {disk['why']}")
