@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from stoker import descriptors, orphans, speak
 from stoker.clock import now_s, process_cpu_s
-from stoker.config import Settings
+from stoker.config import PAGE_URL, Settings
 from stoker.reports.file import own_file, write
 from stoker.reports.log import MAX_LOADERS, RunLog
 from stoker.reports.metrics import FastPlace, LoaderRecord, Remembered, RunRecord, as_json
@@ -145,6 +145,7 @@ class Recorder:
         return {
             "page": asked.page if is_first else None,
             "token_file": asked.page_token,
+            "announced": environ.get(PAGE_URL, ""),
             "tensorboard": asked.tensorboard,
             "path": [path for path in sys.path if isinstance(path, str) and path],  # libraries'
         }
