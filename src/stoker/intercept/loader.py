@@ -404,7 +404,9 @@ def _met(iterator: Any, frame: Any) -> Meter | None:
     num_workers = getattr(iterator, "_num_workers", 0)  # who knows what it left out of torch's
     dataset = getattr(iterator, "_dataset", None)
     looks = _looks_of(dataset, None, num_workers)
-    record = run.recorder().loader(dataset, place, looks, chains=num_workers, reasons=reasons)
+    record = run.recorder().loader(
+        dataset, place, looks, chains=num_workers, reasons=reasons, dataset=_looks_in_words(looks)
+    )
     _meter(iterator, record)
     _follow_unasked(iterator, dataset, num_workers)
     meter: Meter | None = iterator._stoker_meter
@@ -628,7 +630,10 @@ def _keeps_chains(loader: "DataLoader[Any]") -> str:
 def _record(
     loader: "DataLoader[Any]", place: str, chains: int, reasons: list[str]
 ) -> "LoaderRecord":
-    return run.recorder().loader(loader, place, _looks(loader), chains=chains, reasons=reasons)
+    looks = _looks(loader)
+    return run.recorder().loader(
+        loader, place, looks, chains=chains, reasons=reasons, dataset=_looks_in_words(looks)
+    )
 
 
 def _meter(iterator: Any, record: "LoaderRecord | None") -> None:
@@ -660,6 +665,15 @@ def _looks_of(dataset: Any, batch_size: int | None, num_workers: int) -> tuple[o
         length = -1
     kind = type(dataset)
     return (kind.__module__, kind.__qualname__, length, batch_size, num_workers)
+
+
+def _looks_in_words(looks: tuple[Any, ...]) -> str:
+    """Return what a user tells two loaders apart by, as `Photos, 2,100 samples, batch_size=32`."""
+    _, kind, length, batch_size, _ = looks[-5:]
+    words = [kind.rpartition(".")[2]]
+    words += [counted(length, "sample")] if length >= 0 else []
+    words += [f"batch_size={batch_size}"] if batch_size is not None else []
+    return ", ".join(words)
 
 
 def place_of(frame: Any) -> str:

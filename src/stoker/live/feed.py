@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from stoker.reports.metrics import LoaderRecord, RunRecord
+from stoker.reports.metrics import LoaderRecord, RunRecord, names_of
 from stoker.runs.buckets import Buckets, Look, Span
 from stoker.runs.crew import AWAY, NOBODY, Crew, busy_of
 from stoker.stalls.split import Seen, split_of
@@ -97,7 +97,7 @@ class Feed:
         elif kind == "began":
             self._begin(line["began_s"])
         elif kind == "loader":
-            names = ("number", "place", "offloaded", "reasons", "chains")
+            names = ("number", "place", "dataset", "offloaded", "reasons", "chains")
             self._loaders.append({name: line[name] for name in names} | {"notes": []})
             self.numbers.append(line["number"])
         elif kind == "settled":
@@ -168,8 +168,9 @@ class Feed:
             "run_s": round(run_s, 2),
             "last": last,
             "loaders": [
-                told | _now_of(numbers[told["number"]])
-                for told in self._loaders if told["number"] in numbers
+                told | {"name": name} | _now_of(numbers[told["number"]])
+                for told, name in zip(self._loaders, names_of(self._loaders), strict=True)
+                if told["number"] in numbers
             ],
             "workers": {
                 "started": run.num_started, "lost": run.num_lost,

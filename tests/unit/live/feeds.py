@@ -15,6 +15,7 @@ ABOUT = {
 SETTINGS = {"kind": "settings", "about": ABOUT, "pid": 7, "rank": None, "began_s": 0.0}
 LOADER = {
     "kind": "loader", "number": 0, "place": PLACE, "offloaded": True, "reasons": [], "chains": 2,
+    "dataset": "Photos, 2,100 samples, batch_size=8",
 }  # fmt: skip
 
 

@@ -178,7 +178,7 @@ KEYS = {
 LOADER_KEYS = {
     "place", "offloaded", "reasons", "notes", "chains", "num_batches", "num_samples", "num_iters",
     "wait_s", "first_wait_s", "busy_s", "wire_nbytes", "raw_nbytes", "num_copied", "num_away",
-    "seen", "batches_sha256",
+    "seen", "batches_sha256", "dataset",
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from stoker.reports.metrics import names_of
 from stoker.reports.summary import summary
 from stoker.runs.buckets import Span, bounds_of
 from stoker.runs.file import Run, Totals
@@ -292,7 +293,7 @@ def _x(at: float, end: float) -> float:
 
 
 def _slowest(run: Run) -> str:
-    places = {loader["number"]: loader["place"] for loader in run.loaders}
+    places = run.names
     rows = [
         [
             clock(s.at_s), places.get(s.number, ""), f"{s.batch:,}", _seconds(s.step_s), _seconds(s.wait_s),
@@ -305,13 +306,13 @@ def _slowest(run: Run) -> str:
 
 def _loaders(loaders: Sequence[dict[str, Any]]) -> str:
     rows = []
-    for loader in loaders:
+    for loader, name in zip(loaders, names_of(loaders), strict=True):
         by = counted(loader["chains"], "worker") if loader["chains"] else "other cores"
         if not loader["offloaded"]:
             by = f"plain PyTorch: {'; '.join(loader['reasons']) or 'asked to'}"
         rows.append(
             [
-                loader["place"], f"{loader['num_batches']:,}", f"{loader['num_samples']:,}",
+                name, f"{loader['num_batches']:,}", f"{loader['num_samples']:,}",
                 f"{loader['wait_s']:,.1f} s", f"{loader['busy_s']:,.1f} s", "; ".join([by, *loader["notes"]]),
             ]
         )  # fmt: skip
