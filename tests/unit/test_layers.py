@@ -66,6 +66,7 @@ ARROWS: dict[str, set[str]] = {
         "remote/trainer",
         "scheduler",
         "scheduler/tasks",
+        "stalls",
         "storage/asking",
         "wire",
         "worker",

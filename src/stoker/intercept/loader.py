@@ -542,6 +542,7 @@ def _options(loader: "DataLoader[Any]", place: str) -> "StreamOptions":
         fast=_fast_wish(),
         names_slow=not run.settings.no_stalls,
         has_slow=run.recorder().has_slow(place),
+        say=lambda text: run.say_once(f"{place}: {text}"),
         held_limit_nbytes=(
             int(HELD_FRAC_OF_MACHINE * nbytes) if settings.memory is None else settings.memory
         ),

@@ -21,6 +21,7 @@ from stoker.memory.decoders.decoders import Decoders
 from stoker.memory.stand_in import Memory
 from stoker.memory.store import ShelfAccess
 from stoker.scheduler.tasks.slot import Slot
+from stoker.stalls import stacks
 from stoker.wire.arena import Room
 from stoker.wire.channel import Channel
 from stoker.wire.marks import Marks
@@ -54,6 +55,7 @@ def main(
         torch.multiprocessing._set_thread_name("pt_data_worker")
         torch.set_num_threads(1)
         tune_allocator()
+        stacks.allow()
         if job.num_chains:  # else it is compared with the training process itself
             note_surroundings()
         worker = (job.make_worker or Worker)(job, slot.chain, Channel(sock), room)
