@@ -19,11 +19,14 @@ RECENT_S = 10.0  # what is told of now is of the last ten seconds: a step may be
 
 
 class Host(NamedTuple):
-    """Says what the machine has used of its cores since it was asked before, as a share of all, and its memory now."""
+    """Says what the machine has used of its cores since it was asked before, as a share of all, and its memory now: of all,
+    of the training process, and of the run's other processes."""
 
     cpu_frac: float = 0.0
     used_nbytes: int = 0
     all_nbytes: int = 0
+    trainer_nbytes: int = 0
+    others_nbytes: int = 0
 
 
 class Tick(NamedTuple):
@@ -137,6 +140,8 @@ class Feed:
             "ready": None if ready is None else round(ready, 2),
             "cpu": round(sum(cpu) / max(1, len(cpu)), 3),
             "memory": tick.host.used_nbytes,
+            "trainer_memory": tick.host.trainer_nbytes,
+            "others_memory": tick.host.others_nbytes,
             **{
                 name: new - old
                 for (name, new), old in zip(now.nbytes.items(), since.nbytes.values(), strict=True)

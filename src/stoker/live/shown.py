@@ -13,7 +13,7 @@ from stoker import speak
 from stoker.clock import now_s
 from stoker.live.address import as_announced, token_of
 from stoker.live.feed import Feed, Host, Tick
-from stoker.live.host import HostReader
+from stoker.live.host import HostReader, RunMemory
 from stoker.live.metrics import metrics_of
 from stoker.live.ranks import RankReader
 from stoker.live.server import PageServer
@@ -49,6 +49,7 @@ class Shown:
         self._scalars: Scalars | None = None
         self._server: PageServer | None = None
         self._host: HostReader | None = None
+        self._memory = RunMemory(about["pid"])
         self._ranks = None if runs_folder is None else RankReader(Path(runs_folder), about)
         self._rank_rows: list[dict[str, Any]] = []
         self._ranks_s = 0.0
@@ -140,7 +141,12 @@ class Shown:
         run, loaders = log.rows([*self._feed.numbers, *new])
         if self._ranks is not None and self.is_looked_at and now - self._ranks_s >= RANKS_EVERY_S:
             self._ranks_s, self._rank_rows = now, self._ranks.read()
-        host = Host() if self._host is None else self._host.read()
+        host = Host()
+        if self._host is not None:
+            trainer_nbytes, others_nbytes = self._memory.read()
+            host = self._host.read()._replace(
+                trainer_nbytes=trainer_nbytes, others_nbytes=others_nbytes
+            )
         return Tick(now, lines, looks, run, loaders, log.crew(), host, self._rank_rows)
 
 

@@ -63,7 +63,7 @@
     const more = {};
     for (const key of ["raw", "wire", "gradients_raw", "gradients_wire"]) more[key] = (a[key] || 0) + (b[key] || 0);
     const over = a.over + b.over;
-    for (const key of ["cpu", "memory", "ready"]) {
+    for (const key of ["cpu", "memory", "trainer_memory", "others_memory", "ready"]) {
       const [x, y] = [a[key] ?? null, b[key] ?? null];
       more[key] = x === null ? y : y === null ? x : (x * a.over + y * b.over) / over;
     }
@@ -195,6 +195,14 @@
     chart("host", [{ label: "cores", color: color("compute") }, { label: "memory", color: color("copy") }],
       [times, spans.map((span) => span.cpu ?? null), spans.map((span) => (span.memory === undefined ? null : span.memory / all))],
       `cores ${percent(ends.cpu)}, memory ${percent((ends.memory || 0) / all)}`, { max: 1, words: percent });
+    drawMemory(spans, times);
+  };
+
+  const drawMemory = (spans, times) => {
+    const ends = spans[spans.length - 1], of = (key) => spans.map((span) => span[key] ?? null);
+    chart("memory", [{ label: "training process", color: color("compute") }, { label: "workers and others", color: color("data") }],
+      [times, of("trainer_memory"), of("others_memory")],
+      `training process ${bytes(ends.trainer_memory || 0)}, workers and others ${bytes(ends.others_memory || 0)}`, { words: bytes });
   };
 
   // Areas above each other: a series is what it and those below it come to, the highest drawn first.
