@@ -136,7 +136,9 @@ def page(width: int, scheme: str) -> Callable[[Path], None]:
     def make(file: Path) -> None:
         """The live page of a run."""
         with running("--page", "--quiet") as (_, said):
-            while not (found := re.search(r"page: (\S+)", said.read_text())) or not answers(found[1]):
+            while not (found := re.search(r"page: (\S+)", said.read_text())):
+                time.sleep(0.1)
+            while not answers(found[1]):
                 time.sleep(0.1)
             shoot(found[1], file, width, scheme, WATCH_S)
 
