@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -137,9 +138,18 @@ def page(width: int, scheme: str) -> Callable[[Path], None]:
         with running("--page", "--quiet") as (_, said):
             while not (found := re.search(r"page: (\S+)", said.read_text())):
                 time.sleep(0.1)
+            while not answers(found[1]):
+                time.sleep(0.1)
             shoot(found[1], file, width, scheme, WATCH_S)
 
     return make
+
+
+def answers(url: str) -> bool:
+    try:
+        return bool(urllib.request.urlopen(url).read())
+    except OSError:
+        return False
 
 
 def report(file: Path) -> None:

@@ -14,6 +14,9 @@ from stoker.errors import ConfigError
 
 USER_FILE = "stoker/config.toml"  # in $XDG_CONFIG_HOME, which is ~/.config unless it is set
 ORIGINS = "STOKER_ORIGINS"  # where each setting of a run comes from, a line each; for its log
+PAGE_URL = (
+    "STOKER_PAGE_URL"  # where the run's page will be, as it was printed before the command started
+)
 STORAGE = (
     "STOKER_STORAGE"  # the socket of the storage process, where a run has mounts, and their folders
 )
@@ -408,7 +411,7 @@ class Settings(NamedTuple):
         str | None,
         Setting(
             _page, "[PORT]",
-            "serve a page that shows the run while it lasts, and /metrics for Prometheus; its address is printed; "
+            "serve a page that shows the run while it lasts, and /metrics for Prometheus; its address is printed at the start; "
             "HOST:PORT: to other machines too; default of PORT: any that is free",
             group=TOLD,
         ),

@@ -3,18 +3,35 @@
 import http.client
 import json
 import re
+import socket
 import time
 from urllib.parse import parse_qs, urlsplit
 
 from tests.process.harness import PATIENCE_S
 
 
-def url_of(running):
+def printed_url_of(running):
     """The address that a run has printed, once it has."""
     end_s = time.monotonic() + PATIENCE_S
     while not (found := re.search(r"page: (http://\S+)", running.read("stderr"))):
         assert running.process.poll() is None and time.monotonic() < end_s, running.read("stderr")
     return found[1]
+
+
+def url_of(running):
+    """The same, once somebody answers there."""
+    wait_answered(url := printed_url_of(running))
+    return url
+
+
+def wait_answered(url):
+    end_s = time.monotonic() + PATIENCE_S
+    parts = urlsplit(url)
+    while True:
+        try:
+            return socket.create_connection((parts.hostname, parts.port), 30).close()
+        except OSError:
+            assert time.monotonic() < end_s, url
 
 
 def get(url, path, token=None):

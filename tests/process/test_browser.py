@@ -6,11 +6,13 @@ import sys
 
 import pytest
 
+from stoker.cli.tell.page import page_of
 from stoker.live.server import PageServer
 from tests.needs import NEEDS_FUSE
 from tests.process.browser import browsing, wait
 from tests.process.harness import SCRIPTS, started, under_stoker
 from tests.process.live import url_of
+from tests.unit.cli.runs import a_run
 from tests.unit.live.feeds import a_day
 
 pytestmark = pytest.mark.full
@@ -115,6 +117,24 @@ def test_it_is_readable_on_every_screen(live, width, scheme):
         dim = page.evaluate("getComputedStyle(document.querySelector('dt')).color")
         assert contrast(dim, paper) > 4.5  # 1.4.3
         no_complaint(watched)
+
+
+def test_nothing_of_a_report_is_cut_on_a_telephone(tmp_path):
+    why = "a batch in 1.00 s: sample 7 for 0.90 s, most of it in decode (slow_samples.py:16)"
+    run = a_run(rate=98_765, num_s=3)
+    run = run._replace(slowest=[step._replace(why=why) for step in run.slowest])
+    page_file = tmp_path / "report.html"
+    page_file.write_text(page_of([run, a_run("20270116-080000-8")]))
+    with browsing(f"file://{page_file}", 400) as (page, _):
+        cut = page.evaluate(
+            """[...document.querySelectorAll("body *")].filter(e => {
+                const box = e.getBoundingClientRect();
+                return box.left < 0 || box.right > 400.5 || e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0;
+            }).map(e => e.outerHTML.slice(0, 200))"""
+        )
+        assert cut == []
+        head = "getComputedStyle(document.querySelector('td[data-head=took]'), '::before').content"
+        assert "took" in page.evaluate(head)
 
 
 def contrast(a, b):

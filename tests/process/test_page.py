@@ -10,13 +10,28 @@ import pytest
 
 from stoker.runs.folder import logs_in
 from tests.process.harness import ENVIRON, SCRIPTS, finished, marked, started, under_stoker
-from tests.process.live import get, told, url_of, wait_told
+from tests.process.live import get, printed_url_of, told, url_of, wait_answered, wait_told
 
 COMMAND = [sys.executable, "live.py"]
 
 
 def keepers(running):
     return [pid for pid, what in marked(running.mark).items() if "keeper.py" in what]
+
+
+@pytest.mark.parametrize("flags", [["--page"], ["--page", "--page-token=token"]])
+def test_the_address_is_printed_before_the_command_does_anything(tmp_path, flags):
+    (tmp_path / "token").write_text("of the cluster's own")
+    command = [*under_stoker(*flags), "sh", "-c", 'read -r line; exec "$@"', "sh", sys.executable]
+    with started(
+        [*command, str(SCRIPTS / "live.py")], tmp_path, stdin=None, cwd=tmp_path
+    ) as running:
+        url = printed_url_of(running)
+        running.say("begin")
+        assert told(url_of(running))["first"] == 0
+        assert url == url_of(running)
+        running.say("exit")
+        assert running.finish(but=keepers(running)).stderr.count("page: ") == 1
 
 
 def test_a_page_lives_with_its_run_and_stays_for_who_has_it_open(tmp_path):
@@ -89,7 +104,8 @@ def test_who_waits_for_the_end_of_stderr_does_not_wait_for_the_page(tmp_path):
     with subprocess.Popen(
         command, cwd=SCRIPTS, env=environ, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        url = next(line for line in process.stderr if "page: " in line).split()[-1]
+        url = next(line for line in process.stderr if "page: " in line).split()[2]
+        wait_answered(url)
         told(url)
         process.communicate("exit\n", timeout=60)
         assert process.returncode == 0

@@ -59,6 +59,27 @@ def test_a_run_is_listed_shown_and_compared(tmp_path):
     assert "train.py:" in table[1]
 
 
+def test_loaders_of_one_line_are_told_apart(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from torch.utils.data import DataLoader\n"
+        "loaders = {'train': DataLoader(range(40), batch_size=4), 'val': DataLoader(range(12), batch_size=6)}\n"
+        "loaders['test'] = DataLoader(range(12), batch_size=6)\n"
+        "for phase in loaders:\n"
+        "    for _ in loaders[phase]: pass\n"
+    )
+    command = [*under_stoker(quiet=False), sys.executable, str(script)]
+    told = finished(command, tmp_path).stderr
+    assert stoker(tmp_path, "report").returncode == 0
+    page = (tmp_path / "stoker-report.html").read_text()
+    table = stoker(tmp_path, "report", "--csv").stdout
+    train, val = "(range, 40 samples, batch_size=4)", "(range, 12 samples, batch_size=6)"
+    for loader in (f"train.py:5 {train}", f"train.py:5 {val}", f"train.py:5 {val} #2"):
+        assert f"{loader}: " in told
+        assert f"{loader}</td>" in page
+        assert f'{loader}",' in table
+
+
 def test_slow_steps_are_named_by_sample_and_function(tmp_path):
     command = [*under_stoker(quiet=False), sys.executable, "slow_samples.py"]
     assert finished(command, tmp_path).returncode == 0

@@ -39,6 +39,17 @@ def test_verbose_tells_that_it_is_on_and_what_becomes_of_each_loader(tmp_path):
     assert summary[0].startswith("16 batches in ")
 
 
+@pytest.mark.parametrize(("num_workers", "flags"), [("2", ["-v"]), ("2", ["--off"]), ("0", ["-v"])])
+def test_a_loader_inside_a_worker_prints_nothing_and_makes_no_run_log(num_workers, flags, tmp_path):
+    command = [*under_stoker(*flags, quiet=False), sys.executable, "nested.py", num_workers]
+    ran = finished(command, tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    lines = said(ran.stderr)
+    assert len([line for line in lines if " batches in " in line]) == 1, ran.stderr
+    assert len(set(lines)) == len(lines) and "daemonic" not in ran.stderr
+    assert len(list((tmp_path / "state" / "stoker" / "runs").iterdir())) == 1
+
+
 @pytest.mark.parametrize(
     ("program", "end"),
     [

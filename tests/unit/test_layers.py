@@ -17,6 +17,7 @@ ARROWS: dict[str, set[str]] = {
     "api": {"cli", "intercept", "reports"},
     "cli": {
         "doctor",
+        "live",
         "local",
         "remote/engines",
         "reports",
@@ -42,6 +43,7 @@ ARROWS: dict[str, set[str]] = {
         "storage/asking",
         "storage/mounting",
         "verify",
+        "worker",
     },
     "verify": {"reports"},
     "loaders/in_process": {
@@ -64,6 +66,7 @@ ARROWS: dict[str, set[str]] = {
         "remote/trainer",
         "scheduler",
         "scheduler/tasks",
+        "stalls",
         "storage/asking",
         "wire",
         "worker",

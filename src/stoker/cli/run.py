@@ -22,6 +22,7 @@ from stoker.cli.checks import (
 from stoker.cli.flags import listed, split
 from stoker.cli.settings import find
 from stoker.errors import ClusterUnavailable, ConfigError, StorageUnavailable
+from stoker.reports.ranks import local_rank
 
 WRONG_USE = 2
 NO_CLUSTER = 69
@@ -68,6 +69,10 @@ def main(words: list[str]) -> int:
     if settings.cluster is not None and not settings.off:
         # Any will do, but all processes of the run must have one: it orders sets of strings.
         environ.setdefault("PYTHONHASHSEED", str(int.from_bytes(os.urandom(4)) or 1))
+    if settings.page is not None and local_rank(os.environ) == 0:  # one page a machine
+        from stoker.live.address import announce
+
+        environ[config.PAGE_URL] = announce(settings.page, settings.page_token)
     return become(command, environ)
 
 

@@ -22,6 +22,7 @@ OTHERS = (
     "STOKER_ENV",
     config.STORAGE,
     config.ORIGINS,
+    config.PAGE_URL,
 )
 
 

@@ -6,6 +6,8 @@ from typing import Any
 from stoker.reports.metrics import FastPlace
 from stoker.stalls.split import Split
 
+UNTRIED = "untried"
+
 
 @dataclass(frozen=True, slots=True)
 class Steps:
@@ -41,7 +43,7 @@ class Costs:
 @dataclass(frozen=True, slots=True)
 class Kept:
     """Says what became of the memory of work for some samples. nbytes: of a sample; budget_nbytes: for all, by
-    default; why: it is left alone, else empty; rate: of batches once samples are remembered, while nothing is trained;
+    default; why: it is left alone, or was not tried (phase UNTRIED), else empty; rate: of batches once samples are remembered, while nothing is trained;
     start_s: as of a Trial, then."""
 
     place: str

@@ -13,6 +13,7 @@ from stoker.tables import aligned, counted
 
 MAX_FUNCTIONS = 7
 GAIN = 1.05  # less is not worth a line
+NOT_WAITED = 1.25  # times what an end of all waiting would bring, from which on it is said why
 MAX_NAME = 52
 WIDTH = 80
 
@@ -42,6 +43,7 @@ def screen(
     if free is not None and plain.rate:
         gain = free.rate / plain.rate
         lines.append(f"if data cost nothing: {_rate(free.rate)} samples/s{a_rank}, {gain:.2f}x")
+        lines += _why_more(facts, gain)
     parts = [
         "".join(f"{line}\n" for line in lines),
         _costs(facts.costs),
@@ -51,6 +53,16 @@ def screen(
         f"not all was seen: {facts.why}\n" if facts.why else "",
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _why_more(facts: Facts, gain: float) -> list[str]:
+    """Explain a gain that is larger than the time that was waited, where the workers take the model's cores."""
+    setup, split = facts.setup, facts.plain.split
+    share = (split.data_s + split.own_s) / (sum(split) or 1.0)
+    is_crowded = setup.num_workers and setup.num_workers + setup.num_threads > setup.cores
+    if not is_crowded or gain * (1.0 - share) < NOT_WAITED:
+        return []
+    return [f"  more than the {share:.0%} of waiting: the workers took the model's cores, too"]
 
 
 def _words(split: Split) -> str:
@@ -105,7 +117,12 @@ def _found(facts: Facts) -> str:
         lines.append(f"{way.place}: {f'left alone, {way.why}' if way.why else done}")
     if facts.kept is not None:
         kept, place = facts.kept, facts.kept.place.rpartition("/")[2]
-        what = f"remembered, {kept.depth}" if kept.serves else f"not remembered: {kept.why}"
+        if kept.serves:
+            what = f"remembered, {kept.depth}"
+        elif kept.phase == "off":
+            what = f"not remembered: {kept.why}"
+        else:
+            what = f"remembered or not is not known: {kept.why or 'the trial ended first'}"
         lines.append(f"{place}: {what}")
     return f"what stoker does of itself:\n{_listed(lines)}" if lines else ""
 

@@ -22,7 +22,7 @@ from stoker.blame import is_installed
 from stoker.clock import Deadline, now_s, thread_cpu_s
 from stoker.config import Settings
 from stoker.doctor import exam
-from stoker.doctor.facts import Costs, Kept, Setup, Trial
+from stoker.doctor.facts import UNTRIED, Costs, Kept, Setup, Trial
 from stoker.doctor.functions import costs_by_function
 from stoker.poll_loop import wait_ready
 from stoker.reports.metrics import FastPlace
@@ -76,7 +76,7 @@ def kept(
     num = min(setup.num_samples, max(MIN_REMEMBERED, min(num, MAX_REMEMBERED)))
     told = in_child(lambda: _remembered(loader, setup, _settings(best.flags), run, num), limit_s)
     if isinstance(told, str):
-        return Kept("samples", "off", "", told, 0.0, 0)
+        return Kept("samples", UNTRIED, "", told, 0.0, 0)
     return Kept(**told)
 
 

@@ -11,7 +11,7 @@ import sys
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from torch.utils.data import IterDataPipe, MapDataPipe, _DatasetKind, get_worker_info
+from torch.utils.data import IterDataPipe, MapDataPipe, _DatasetKind
 from torch.utils.data.dataloader import DataLoader
 
 KNOWN_TORCHDATA = "0.11"  # tests/unit/loaders/test_shape.py trips where it is another
@@ -115,8 +115,6 @@ def _about_context(loader: DataLoader[Any]) -> str:
 def _about_processes() -> str:
     if multiprocessing.current_process().daemon:
         return "the loader is iterated in a daemonic process, which may have no children"
-    if get_worker_info() is not None:
-        return "the loader is iterated inside another loader's worker"
     return ""
 
 

@@ -103,6 +103,7 @@ def make_iterator(
         # They may be on their way.
         capacity=max(1, fleet.num_cpus) if fleet and not fleet.is_gone else 0,
         may_hedge=not run.settings.no_hedge,
+        say=lambda text: run.say_once(f"{record.place}: {text}"),
         arena_nbytes=machine_nbytes(),
         tell=tell,
         digest=batch_sha256,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stoker import speak, stack
+from stoker import speak, stack, worker
 from stoker.blame import in_words, is_installed
 from stoker.clock import now_s
 from stoker.config import FILES_FRAC
@@ -61,11 +61,19 @@ def get_stateful_iterator(original: GetIterator) -> GetIterator:
 def _handing_out(make: Callable[..., Any], original: GetIterator) -> GetIterator:
     @functools.wraps(original)
     def _get_iterator(self: "DataLoader[Any]") -> Any:
+        if _is_in_worker():
+            return original(self)
         iterator = make(original, self, place_of(sys._getframe(1)))
         _follow(iterator, self)
         return iterator
 
     return _get_iterator
+
+
+def _is_in_worker() -> bool:
+    """Whether this process is a loader's worker: what is iterated there is torch's own, and neither
+    counted nor reported."""
+    return worker.is_here or sys.modules["torch.utils.data"].get_worker_info() is not None
 
 
 def _is_compared() -> bool:
@@ -252,6 +260,8 @@ def iterate(original: GetIterator) -> GetIterator:
 def _noted(loader: "DataLoader[Any]", iterator: Any, frame: Any) -> None:
     from stoker.intercept.eligible import overrides_get_iterator
 
+    if _is_in_worker():
+        return
     if overrides_get_iterator(type(loader)) and not hasattr(iterator, "_stoker_meter"):
         _count_own(loader, iterator, place_of(frame))
     if _is_compared() and hasattr(iterator, "_stoker_meter"):
@@ -385,6 +395,9 @@ def meet(iterator: Any, frame: Any) -> Meter | None:
     if getattr(_fast_forwards, "may", False):
         return None
     try:
+        if _is_in_worker():
+            _meter(iterator, None)
+            return None
         return _met(iterator, frame)
     except Exception as error:
         if speak.raised_by_handler(error):
@@ -401,7 +414,9 @@ def _met(iterator: Any, frame: Any) -> Meter | None:
     num_workers = getattr(iterator, "_num_workers", 0)  # who knows what it left out of torch's
     dataset = getattr(iterator, "_dataset", None)
     looks = _looks_of(dataset, None, num_workers)
-    record = run.recorder().loader(dataset, place, looks, chains=num_workers, reasons=reasons)
+    record = run.recorder().loader(
+        dataset, place, looks, chains=num_workers, reasons=reasons, dataset=_looks_in_words(looks)
+    )
     _meter(iterator, record)
     _follow_unasked(iterator, dataset, num_workers)
     meter: Meter | None = iterator._stoker_meter
@@ -547,6 +562,7 @@ def _options(loader: "DataLoader[Any]", place: str) -> "StreamOptions":
         fast=_fast_wish(),
         names_slow=not run.settings.no_stalls,
         has_slow=run.has_slow(place),
+        say=lambda text: run.say_once(f"{place}: {text}"),
         held_limit_nbytes=(
             int(HELD_FRAC_OF_MACHINE * nbytes) if settings.memory is None else settings.memory
         ),
@@ -645,7 +661,10 @@ def _keeps_chains(loader: "DataLoader[Any]") -> str:
 def _record(
     loader: "DataLoader[Any]", place: str, chains: int, reasons: list[str]
 ) -> "LoaderRecord":
-    return run.recorder().loader(loader, place, _looks(loader), chains=chains, reasons=reasons)
+    looks = _looks(loader)
+    return run.recorder().loader(
+        loader, place, looks, chains=chains, reasons=reasons, dataset=_looks_in_words(looks)
+    )
 
 
 def _meter(iterator: Any, record: "LoaderRecord | None") -> None:
@@ -677,6 +696,15 @@ def _looks_of(dataset: Any, batch_size: int | None, num_workers: int) -> tuple[o
         length = -1
     kind = type(dataset)
     return (kind.__module__, kind.__qualname__, length, batch_size, num_workers)
+
+
+def _looks_in_words(looks: tuple[Any, ...]) -> str:
+    """Return what a user tells two loaders apart by, as `Photos, 2,100 samples, batch_size=32`."""
+    _, kind, length, batch_size, _ = looks[-5:]
+    words = [kind.rpartition(".")[2]]
+    words += [counted(length, "sample")] if length >= 0 else []
+    words += [f"batch_size={batch_size}"] if batch_size is not None else []
+    return ", ".join(words)
 
 
 def place_of(frame: Any) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from stoker.reports.metrics import LoaderRecord, RunRecord
+from stoker.reports.metrics import LoaderRecord, RunRecord, names_of
 from stoker.runs.buckets import Buckets, Look, Span
 from stoker.runs.crew import AWAY, NOBODY, Crew, busy_of
 from stoker.stalls.split import Seen, split_of
@@ -19,11 +19,14 @@ RECENT_S = 10.0  # what is told of now is of the last ten seconds: a step may be
 
 
 class Host(NamedTuple):
-    """Says what the machine has used of its cores since it was asked before, as a share of all, and its memory now."""
+    """Says what the machine has used of its cores since it was asked before, as a share of all, and its memory now: of all,
+    of the training process, and of the run's other processes."""
 
     cpu_frac: float = 0.0
     used_nbytes: int = 0
     all_nbytes: int = 0
+    trainer_nbytes: int = 0
+    others_nbytes: int = 0
 
 
 class Tick(NamedTuple):
@@ -97,7 +100,7 @@ class Feed:
         elif kind == "began":
             self._begin(line["began_s"])
         elif kind == "loader":
-            names = ("number", "place", "offloaded", "reasons", "chains")
+            names = ("number", "place", "dataset", "offloaded", "reasons", "chains")
             self._loaders.append({name: line[name] for name in names} | {"notes": []})
             self.numbers.append(line["number"])
         elif kind == "settled":
@@ -137,6 +140,8 @@ class Feed:
             "ready": None if ready is None else round(ready, 2),
             "cpu": round(sum(cpu) / max(1, len(cpu)), 3),
             "memory": tick.host.used_nbytes,
+            "trainer_memory": tick.host.trainer_nbytes,
+            "others_memory": tick.host.others_nbytes,
             **{
                 name: new - old
                 for (name, new), old in zip(now.nbytes.items(), since.nbytes.values(), strict=True)
@@ -168,8 +173,9 @@ class Feed:
             "run_s": round(run_s, 2),
             "last": last,
             "loaders": [
-                told | _now_of(numbers[told["number"]])
-                for told in self._loaders if told["number"] in numbers
+                told | {"name": name} | _now_of(numbers[told["number"]])
+                for told, name in zip(self._loaders, names_of(self._loaders), strict=True)
+                if told["number"] in numbers
             ],
             "workers": {
                 "started": run.num_started, "lost": run.num_lost,

@@ -1,8 +1,15 @@
-"""Reads what this machine has used of its cores and its memory. Source: proc(5)."""
+"""Reads what this machine has used of its cores and its memory, and of that a run's processes. Source: proc(5)."""
 
+import contextlib
 from pathlib import Path
 
+from stoker.clock import now_s
 from stoker.live.feed import Host
+
+READ_FRAC = (
+    0.01  # of the time, that reading processes' memory takes at most: a large one's is milliseconds
+)
+_PPID, _STACK = 1, 25  # in /proc/PID/stat, behind the name: fields 4 and 28
 
 
 class HostReader:
@@ -31,3 +38,59 @@ class HostReader:
     def _line(self, name: str, begin: str) -> str:
         lines = (self._root / name).read_text().splitlines()
         return next((line for line in lines if line.startswith(begin)), "")
+
+
+class RunMemory:
+    """Reads the memory of a run's processes, of which pages that several share count once. pid: of the training process.
+
+    Its forks begin their stack where it does, which is anywhere for each program that is started: so a worker is known
+    whose parent is not the training process. Of others (spawned workers, what workers start) the parents are known.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._due_s = 0.0
+        self._last = (0, 0)
+
+    def read(self) -> tuple[int, int]:
+        """Return bytes of the training process, and of all others; as they were a while ago, where reading takes long."""
+        began_s = now_s()
+        if began_s >= self._due_s:
+            found = {pid: _nbytes_of(pid) for pid in self._pids()}
+            own = found.pop(self._pid, 0)
+            self._last = own, sum(found.values())
+            self._due_s = began_s + (now_s() - began_s) / READ_FRAC
+        return self._last
+
+    def _pids(self) -> set[int]:
+        stats: dict[int, list[bytes]] = {}
+        for folder in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):  # it has ended
+                if folder.name.isdecimal():
+                    text = (folder / "stat").read_bytes().rpartition(b")")[2]
+                    stats[int(folder.name)] = text.split()
+        if self._pid not in stats:
+            return set()
+        stack, children = stats[self._pid][_STACK], dict[int, list[int]]()
+        for pid, told in stats.items():
+            children.setdefault(int(told[_PPID]), []).append(pid)
+        is_told = stack != b"0"  # else the kernel keeps it from us, as that of its own threads
+        new = [pid for pid, told in stats.items() if is_told and told[_STACK] == stack] or [
+            self._pid
+        ]
+        found: set[int] = set()
+        while new:
+            pid = new.pop()
+            if pid not in found:
+                found.add(pid)
+                new += children.get(pid, ())
+        return found
+
+
+def _nbytes_of(pid: int) -> int:
+    """Return a process's memory, and of pages that it shares its part; 0 if it cannot be read."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:")), 0)

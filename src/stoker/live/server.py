@@ -9,7 +9,6 @@ import base64
 import gzip
 import hashlib
 import hmac
-import ipaddress
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -19,9 +18,10 @@ from pathlib import Path
 from socketserver import TCPServer
 from threading import Semaphore, Thread
 from typing import Any
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from stoker.clock import now_s
+from stoker.live.address import family_of, host_and_port, is_loopback, url_of
 from stoker.live.feed import Feed
 
 STATIC = Path(__file__).with_name("static")
@@ -50,12 +50,9 @@ class PageServer(ThreadingHTTPServer):
         self, address: str, token: str, feed: Feed, metrics: Callable[[], tuple[bytes, str] | None]
     ) -> None:
         """address: HOST:PORT; port 0: any. Raises OSError where that cannot be had."""
-        host, _, port = address.rpartition(":")
-        host = host.strip("[]")
-        if ":" in host:
-            self.address_family = socket.AF_INET6
-        self._host = host
-        super().__init__((host, int(port)), _Handler)
+        self._host, port = host_and_port(address)
+        self.address_family = family_of(self._host)
+        super().__init__((self._host, port), _Handler)
         self.token, self.feed, self.metrics = token, feed, metrics
         self.page, self.policy = page_of(STATIC)
         self.has_ended = False  # the run
@@ -68,15 +65,11 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        host, port = self._host, self.server_address[1]
-        if _is_any(host):
-            host = socket.gethostname()
-        shown = f"[{host}]" if ":" in host else host
-        return f"http://{shown}:{port}/?token={quote(self.token, safe='')}"
+        return url_of(self._host, self.server_address[1], self.token)
 
     @property
     def is_loopback(self) -> bool:
-        return self._host == "localhost" or (_ip(self._host) or _NOWHERE).is_loopback
+        return is_loopback(self._host)
 
     @property
     def is_looked_at(self) -> bool:
@@ -226,22 +219,7 @@ def data_since(feed: Feed, since: str) -> bytes:
     return b'{"first":%d,"spans":[%s],"now":%s}' % (first, new, feed.now)
 
 
-_NOWHERE = ipaddress.ip_address("192.0.2.1")  # of no machine: RFC 5737
-
-
-def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
-
-
-def _is_any(host: str) -> bool:
-    return (_ip(host) or _NOWHERE).is_unspecified
-
-
 def _is_of_loopback(host: str) -> bool:
     """Whether a request's Host names loopback: a name that an attacker's DNS leads here does not."""
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-    name = name.strip("[]")
-    return name == "localhost" or (_ip(name) or _NOWHERE).is_loopback
+    return is_loopback(name.strip("[]"))

@@ -5,15 +5,15 @@ the scalars' sake.
 """
 
 import errno
-import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from stoker import speak
 from stoker.clock import now_s
+from stoker.live.address import as_announced, token_of
 from stoker.live.feed import Feed, Host, Tick
-from stoker.live.host import HostReader
+from stoker.live.host import HostReader, RunMemory
 from stoker.live.metrics import metrics_of
 from stoker.live.ranks import RankReader
 from stoker.live.server import PageServer
@@ -49,6 +49,7 @@ class Shown:
         self._scalars: Scalars | None = None
         self._server: PageServer | None = None
         self._host: HostReader | None = None
+        self._memory = RunMemory(about["pid"])
         self._ranks = None if runs_folder is None else RankReader(Path(runs_folder), about)
         self._rank_rows: list[dict[str, Any]] = []
         self._ranks_s = 0.0
@@ -56,7 +57,7 @@ class Shown:
             self._write_to(asked["tensorboard"], about)
         if asked["page"] is not None:
             try:
-                self._serve(asked["page"], asked["token_file"])
+                self._serve(asked["page"], asked["token_file"], asked["announced"])
             except Exception as error:  # no such address, no such file
                 _tell("there is no page", error)
 
@@ -105,8 +106,12 @@ class Shown:
         except Exception as error:  # a library that is missing, a folder that may not be written
             _tell("no scalars are written", error)
 
-    def _serve(self, address: str, token_file: str | None) -> None:
-        token = _token(token_file)
+    def _serve(self, asked: str, token_file: str | None, announced: str) -> None:
+        """announced: the address that was printed before the command started, if any."""
+        if announced:
+            address, token = as_announced(announced, asked)
+        else:
+            address, token = asked, token_of(token_file)
 
         def metrics() -> tuple[bytes, str] | None:
             return metrics_of(self._feed.state)
@@ -116,11 +121,13 @@ class Shown:
         except OSError as error:
             if error.errno not in (errno.EADDRINUSE, errno.EACCES) or address.endswith(":0"):
                 raise
-            speak.say(f"{address} cannot be had: {error.strerror}")
+            if not asked.endswith(":0"):
+                speak.say(f"{address} cannot be had: {error.strerror}")
             server = PageServer(f"{address.rpartition(':')[0]}:0", token, self._feed, metrics)
         self._server, self._host = server, HostReader()
         server.begin()
-        speak.say(f"page: {server.url}")
+        if server.url != announced:
+            speak.say(f"page: {server.url}")
 
     def _give_up_page(self) -> None:
         if self._server is not None:
@@ -134,22 +141,14 @@ class Shown:
         run, loaders = log.rows([*self._feed.numbers, *new])
         if self._ranks is not None and self.is_looked_at and now - self._ranks_s >= RANKS_EVERY_S:
             self._ranks_s, self._rank_rows = now, self._ranks.read()
-        host = Host() if self._host is None else self._host.read()
+        host = Host()
+        if self._host is not None:
+            trainer_nbytes, others_nbytes = self._memory.read()
+            host = self._host.read()._replace(
+                trainer_nbytes=trainer_nbytes, others_nbytes=others_nbytes
+            )
         return Tick(now, lines, looks, run, loaders, log.crew(), host, self._rank_rows)
 
 
 def _tell(without: str, error: Exception) -> None:
     speak.say(f"{without}: {type(error).__name__}: {error}")
-
-
-def _token(file: str | None) -> str:
-    """Return the token that a file holds; a new one without a file. Raises OSError, ValueError for an empty one.
-
-    What it should be is checked before the run (cli/checks/services.py).
-    """
-    if file is None:
-        return secrets.token_urlsafe(18)
-    text = Path(file).read_text().strip()
-    if not text:
-        raise ValueError(f"{file} is empty")
-    return text

@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
@@ -100,6 +101,7 @@ class StreamOptions(NamedTuple):
     fast: FastWish | None = None  # of libraries' functions, by faster ones
     names_slow: bool = False  # tell which sample and function made a batch slow
     has_slow: bool = False  # some were, in earlier epochs
+    say: Callable[[str], None] | None = None  # tells the user
 
 
 class StreamIterator(_MultiProcessingDataLoaderIter):
@@ -179,6 +181,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             fleet=options.fleet,
             user=loader,
             wish=options.wish,
+            say=options.say,
         )
 
     def _job(self, options: "StreamOptions") -> Job:

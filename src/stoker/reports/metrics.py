@@ -6,7 +6,8 @@ Pure: standard library only.
 """
 
 import struct
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -101,6 +102,7 @@ class LoaderRecord(_Record):
     num_away: int = _count()  # batches that other machines made
     notes: list[str] = field(default_factory=list)
     digests: list[str | None] = field(default_factory=list)
+    dataset: str = ""  # its class, length and batch size, in words
 
     @property
     def waited_s(self) -> float:
@@ -122,6 +124,7 @@ class LoaderRecord(_Record):
     def as_json(self) -> dict[str, Any]:
         return {
             "place": self.place,
+            "dataset": self.dataset,
             "offloaded": self.offloaded,
             "reasons": self.reasons,
             "notes": self.notes,
@@ -132,6 +135,21 @@ class LoaderRecord(_Record):
 
 
 DECODED = "decoded files"  # a depth
+
+
+def names_of(loaders: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what to call loaders: the line that iterates them; of several of one line their datasets, too, and the second
+    of those that are alike in all is #2. loaders: as a report or log has them."""
+    places = Counter(loader["place"] for loader in loaders)
+    seen: Counter[str] = Counter()
+    names = []
+    for loader in loaders:
+        name, dataset = loader["place"], loader.get("dataset")  # logs of earlier versions have none
+        if places[name] > 1 and dataset:
+            name += f" ({dataset})"
+        seen[name] += 1
+        names.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
+    return names
 
 
 @dataclass(frozen=True, slots=True)

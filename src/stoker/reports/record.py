@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from stoker import descriptors, orphans, speak
 from stoker.clock import now_s, process_cpu_s
-from stoker.config import Settings
+from stoker.config import PAGE_URL, Settings
 from stoker.reports.file import own_file, write
 from stoker.reports.log import MAX_LOADERS, RunLog
 from stoker.reports.metrics import FastPlace, LoaderRecord, Remembered, RunRecord, as_json
@@ -145,6 +145,7 @@ class Recorder:
         return {
             "page": asked.page if is_first else None,
             "token_file": asked.page_token,
+            "announced": environ.get(PAGE_URL, ""),
             "tensorboard": asked.tensorboard,
             "path": [path for path in sys.path if isinstance(path, str) and path],  # libraries'
         }
@@ -208,26 +209,27 @@ class Recorder:
         *,
         chains: int,
         reasons: list[str],
+        dataset: str = "",
     ) -> LoaderRecord:
         """Return the record of the loader with this place and looks; a new one the first time.
 
         owner: the loader. If the record belongs to another one that still exists, this is not the
-        same loader; if that one is gone, this one was made anew for another epoch.
+        same loader; if that one is gone, this one was made anew for another epoch. dataset: in words.
         """
         with self._lock:
             owned = self._owned.setdefault((place, *looks), [])
             whose = {id(each.owner()): each for each in reversed(owned)}
             found = whose.get(id(owner)) or whose.get(id(None))
             if found is None:
-                found = _Owned(owner, self._new(place, chains, reasons))
+                found = _Owned(owner, self._new(place, chains, reasons, dataset))
                 owned.append(found)
             found.give_to(owner)
         self.look_at_ranks()
         return found.record
 
-    def _new(self, place: str, chains: int, reasons: list[str]) -> LoaderRecord:
+    def _new(self, place: str, chains: int, reasons: list[str], dataset: str) -> LoaderRecord:
         number = min(len(self._loaders), MAX_LOADERS - 1)
-        record = LoaderRecord(number, place, not reasons, reasons, chains)
+        record = LoaderRecord(number, place, not reasons, reasons, chains, dataset=dataset)
         self._loaders.append(record)
         self._append(
             "loader",
@@ -236,6 +238,7 @@ class Recorder:
             offloaded=not reasons,
             reasons=reasons,
             chains=chains,
+            dataset=dataset,
         )
         return record
 

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stoker.reports.metrics import names_of
 from stoker.runs.buckets import Buckets, Look, Row, Slow, Span, Why
 from stoker.runs.folder import is_written, prune
 from stoker.stalls.split import Seen, Split, lost_s, split_of, summed
@@ -107,6 +108,12 @@ class Run(NamedTuple):
         """How it ended, or that it has not."""
         ended: str = self.report["ended"] if self.report else "lost"
         return "running" if self.lasts else ended
+
+    @property
+    def names(self) -> dict[int, str]:
+        """What its loaders are called, by their numbers."""
+        numbers = [loader["number"] for loader in self.loaders]
+        return dict(zip(numbers, names_of(self.loaders), strict=True))
 
     def split(self) -> Split:
         """Return where the time of its steps went, all loaders together."""

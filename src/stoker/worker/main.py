@@ -13,6 +13,7 @@ import traceback
 import torch
 from torch.utils.data import _utils
 
+import stoker.worker
 from stoker.fast.place import FastFunctions
 from stoker.fast.tables import Tables
 from stoker.images.hooks import FastImages
@@ -20,6 +21,7 @@ from stoker.memory.decoders.decoders import Decoders
 from stoker.memory.stand_in import Memory
 from stoker.memory.store import ShelfAccess
 from stoker.scheduler.tasks.slot import Slot
+from stoker.stalls import stacks
 from stoker.wire.arena import Room
 from stoker.wire.channel import Channel
 from stoker.wire.marks import Marks
@@ -45,6 +47,7 @@ def main(
     mark: where to note the task being made, and the slot's index there; shelf: where samples are
     kept that were made before, None: nowhere.
     """
+    stoker.worker.is_here = True
     try:
         sock.set_inheritable(False)  # one that came with spawn is
         os.register_at_fork(after_in_child=sock.close)  # a fork of the dataset's is not a worker
@@ -52,6 +55,7 @@ def main(
         torch.multiprocessing._set_thread_name("pt_data_worker")
         torch.set_num_threads(1)
         tune_allocator()
+        stacks.allow()
         if job.num_chains:  # else it is compared with the training process itself
             note_surroundings()
         worker = (job.make_worker or Worker)(job, slot.chain, Channel(sock), room)

@@ -79,8 +79,21 @@ def test_a_step_that_is_longer_than_a_bar_counts_over_its_own_time():
     run = a_run()
     rows = [Span(5.0 * k, 1.0, [Row(0, 1, 1000, 1.0, 4.0, 5.0)]) for k in range(1, 21)]
     text = Checker(page_of([run._replace(spans=rows)])).text
-    assert "at most 1,000" in text  # of the first, which nobody knows the beginning of
-    assert text.count(": 200 samples a second") == 19
+    assert "200 samples a second, at most 200" in text
+    assert text.count(": 200 samples a second") == 20
+
+
+def test_a_step_that_is_longer_than_a_bar_fills_all_of_its_time():
+    """Steps of 3 s, one every 5 s: the time between them is no step's. Those of two loaders at once share theirs."""
+    spans = [Span(5.0 * k + 4, 1.0, [Row(0, 1, 8, 1.0, 2.0, 3.0)]) for k in range(3)]
+    assert [(bar.at_s, bar.long_s) for bar in bars_of(spans)] == [(2, 3), (7, 3), (12, 3)]
+    older = [Span(0.0, 1.0, [Row(0, 9, 9, 0.0, 1.0, 0.1)])]
+    older += [Span(600.0 + 10 * k, 10.0, [Row(0, 9, 9, 0.0, 9.0, 1.0)]) for k in range(9)]
+    assert [(bar.at_s, bar.long_s) for bar in bars_of(older)][1:] == [
+        (600 + 10 * k, 10) for k in range(9)
+    ]  # later spans are longer
+    both = [Span(4.0 * k, 1.0, [Row(n, 1, 8, 1.0, 2.0, 3.0) for n in range(2)]) for k in range(3)]
+    assert [(bar.at_s, bar.long_s) for bar in bars_of(both)] == [(0, 1), (1, 4), (5, 4)]
 
 
 def test_a_page_says_where_the_time_went():

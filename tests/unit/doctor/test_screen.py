@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from stoker.doctor.facts import Costs, Kept
+from stoker.doctor.facts import UNTRIED, Costs, Kept
 from stoker.doctor.screen import screen
 from stoker.reports.metrics import FastPlace
 from tests.unit.doctor.examined import FACTS, steps, with_setup
@@ -107,6 +107,27 @@ def test_what_is_left_alone_has_its_reason():
     left = [replace(trials[0], why="its state moves"), FACTS.trials[1]]
     text = screen(replace(FACTS, trials=left), "python train.py")
     assert "its state moves; --chains auto has workers for it" in text
+
+
+def test_a_trial_that_ended_first_does_not_say_that_nothing_is_remembered():
+    for kept, why in (
+        (Kept("/work/data.py:12 D", "learning", "", "", 0.0, 0), "the trial ended first"),
+        (Kept("samples", UNTRIED, "", "it did not come to an end in 9 s", 0.0, 0), "it did not"),
+    ):
+        text = screen(replace(FACTS, kept=kept), "python train.py")
+        assert f": remembered or not is not known: {why}" in text
+        assert "not remembered" not in text
+
+
+def test_more_gain_than_waiting_is_explained():
+    """29% waiting, and 7.45 times as fast without: the workers had the cores that the model wanted."""
+    crowded = with_setup(num_workers=2, num_threads=2, cores=2)
+    facts = replace(crowded, plain=steps(wait_s=2.9), free=steps(wall_s=10 / 7.45, wait_s=0.0))
+    lines = screen(facts, "python train.py").splitlines()
+    assert lines[3].endswith("745 samples/s, 7.45x")
+    assert lines[4] == "  more than the 29% of waiting: the workers took the model's cores, too"
+    for other in (with_setup(num_workers=0), with_setup(num_workers=2, num_threads=2, cores=16)):
+        assert "took" not in screen(replace(other, plain=facts.plain, free=facts.free), "a.py")
 
 
 def test_an_examination_that_ended_early_says_what_it_saw():

@@ -15,6 +15,7 @@ ABOUT = {
 SETTINGS = {"kind": "settings", "about": ABOUT, "pid": 7, "rank": None, "began_s": 0.0}
 LOADER = {
     "kind": "loader", "number": 0, "place": PLACE, "offloaded": True, "reasons": [], "chains": 2,
+    "dataset": "Photos, 2,100 samples, batch_size=8",
 }  # fmt: skip
 
 
@@ -26,7 +27,7 @@ def a_tick(second, num_workers=2, lines=(), rate=10):
         second - 0.5, 0, record.num_batches, record.num_samples, record.wait_s, record.busy_s
     )
     crew = Crew(5 * second, 10 * second, [_place(k, second) for k in range(num_workers)])
-    host = Host(0.5, 1 << 30, 4 << 30)
+    host = Host(0.5, 1 << 30, 4 << 30, 3 << 28, second << 20)
     run = RunRecord(wall_s=float(second))
     return Tick(second, [*_first(second), *lines], [look], run, [record], crew, host, [])
 

@@ -17,6 +17,20 @@ def spans_of(feed):
     return [json.loads(span) for span in feed.spans]
 
 
+def test_loaders_of_one_line_have_names_of_their_own():
+    lines = [{**LOADER, "number": 1, "dataset": "Photos, 300 samples, batch_size=8"}]
+    feed = Feed()
+    for second in (1, 2):
+        tick = a_tick(second, lines=lines if second == 2 else ())
+        more = [LoaderRecord(n, PLACE, True, [], 2) for n in range(1, second)]
+        feed.take(tick._replace(loaders=[*tick.loaders, *more]))
+        names = [loader["name"] for loader in feed.state["loaders"]]
+        assert names == [
+            [PLACE],
+            [f"{PLACE} (Photos, 2,100 samples, batch_size=8)", f"{PLACE} (Photos, 300 samples, batch_size=8)"],
+        ][second - 1]  # fmt: skip
+
+
 def test_every_second_is_told_once():
     feed = a_feed(30)
     spans = spans_of(feed)

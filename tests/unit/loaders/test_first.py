@@ -11,7 +11,7 @@ def deciding() -> tuple[FirstBatches, list[Decision]]:
     told: list[Decision] = []
     made = FirstBatches.__new__(FirstBatches)
     made._options = InProcessOptions(
-        num_slots=2, num_cores=2, fleet=None, capacity=0, may_hedge=False, arena_nbytes=0,
+        num_slots=2, num_cores=2, fleet=None, capacity=0, say=None, may_hedge=False, arena_nbytes=0,
         tell=told.append, digest=str, usual=None, ended=lambda usual: None,
         find_wish=lambda: None,
     )  # fmt: skip

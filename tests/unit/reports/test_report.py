@@ -178,7 +178,7 @@ KEYS = {
 LOADER_KEYS = {
     "place", "offloaded", "reasons", "notes", "chains", "num_batches", "num_samples", "num_iters",
     "wait_s", "first_wait_s", "busy_s", "wire_nbytes", "raw_nbytes", "num_copied", "num_away",
-    "seen", "batches_sha256",
+    "seen", "batches_sha256", "dataset",
 }  # fmt: skip
 
 
@@ -231,6 +231,12 @@ def test_the_summary_tells_what_was_not_made_again():
     text = summary(report(loader(0), remembered=remembered(PLACE)))
     assert "1,400 samples came from what is remembered (1.0 GiB), 12 s of work saved" in text
     assert "--cache-memory" not in text
+
+
+def test_the_summary_tells_of_no_work_that_was_saved_if_there_was_none():
+    text = summary(report(loader(0), remembered=remembered(replace(PLACE, saved_s=0.4))))
+    assert "1,400 samples came from what is remembered (1.0 GiB)\n" in text
+    assert "saved" not in text
 
 
 def test_the_summary_tells_files_that_were_not_decoded_again_from_samples():

@@ -206,6 +206,15 @@ def test_a_damaged_line_is_left_out(tmp_path, line):
     assert len(read(file).spans) == 2
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/guarantees.md"])
+def test_where_we_promise_to_leave_nothing_the_log_is_named(page):
+    text = (Path(__file__).parents[3] / page).read_text()
+    folder = folder_of({"HOME": "/home"}).relative_to("/home")
+    told = f"{folder_module.NUM_KEPT} are kept, {folder_module.KEPT_NBYTES >> 20} MB"
+    for words in (f"`~/{folder}`", told, "the command line", "`--no-run-log`"):
+        assert words in " ".join(text.split())
+
+
 def test_what_a_run_came_to(tmp_path):
     writer = written(tmp_path)
     lasting = read(writer.file).totals()

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from stoker.reports.metrics import names_of
 from stoker.reports.summary import summary
 from stoker.runs.buckets import Span, bounds_of
 from stoker.runs.file import Run, Totals
@@ -33,9 +34,12 @@ pre { white-space: pre-wrap; border-left: 3px solid var(--line); padding-left: .
 table { border-collapse: collapse; width: 100% } .wide { overflow-x: auto }
 th, td { text-align: left; padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top }
 td { min-width: 5rem } td.number, th.number { min-width: 0; text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
-svg { width: 100%; height: auto } svg text { fill: var(--dim); font: 11px system-ui, sans-serif }
+svg { width: 100%; height: auto; overflow: visible } svg text { fill: var(--dim); font: 11px system-ui, sans-serif }
 .axis { stroke: var(--line) } .rate { fill: var(--rate) } .steps { fill: var(--compute) } .dim { color: var(--dim) }
-@media (max-width: 40rem) { svg text { font-size: 24px } }
+@media (max-width: 40rem) { svg text { font-size: 24px } .wide thead, .wide td:empty { display: none }
+  .wide tr { display: block; padding: .4rem 0; border-bottom: 1px solid var(--line) }
+  .wide td, .wide td.number { display: inline-block; border: 0; padding: 0 .8rem 0 0; text-align: left; overflow-wrap: anywhere; white-space: normal }
+  .wide td::before { content: attr(data-head) " "; color: var(--dim) } }
 table.narrow { width: auto } .key { display: inline-block; width: .7em; height: .7em; margin-right: .3em }
 """
 
@@ -147,7 +151,8 @@ def hints_of(run: Run) -> list[str]:
 
 
 def bars_of(spans: Sequence[Span]) -> list[Bar]:
-    """Return all loaders' rows together, in MAX_BARS bars at most."""
+    """Return all loaders' rows together, in MAX_BARS bars at most. A bar whose steps took longer than it lasts begins
+    as much earlier, but not before the one before it ends."""
     if not spans:
         return []
     end_s = spans[-1].at_s + spans[-1].long_s
@@ -155,12 +160,19 @@ def bars_of(spans: Sequence[Span]) -> list[Bar]:
     bars: dict[int, Bar] = {}
     for span in spans:
         place = int(span.at_s / long_s)
-        bar = bars.get(place) or Bar(place * long_s, long_s, 0, NOTHING)
+        bar = bars.get(place) or Bar(span.at_s, span.long_s, 0, NOTHING)
         splits = [split_of(row.wait_s, row.busy_s, row.seen) for row in span.rows]
         num_samples = bar.num_samples + sum(row.num_samples for row in span.rows)
         split = summed([bar.split, *splits])
-        bars[place] = Bar(bar.at_s, long_s, num_samples, split)
-    return [bars[place] for place in sorted(bars)]
+        bars[place] = Bar(bar.at_s, span.at_s + span.long_s - bar.at_s, num_samples, split)
+    found: list[Bar] = []
+    before_s = 0.0
+    for _, bar in sorted(bars.items()):
+        end_s = bar.at_s + bar.long_s
+        at_s = max(before_s, min(bar.at_s, end_s - sum(bar.split)))
+        found.append(bar._replace(at_s=at_s, long_s=end_s - at_s))
+        before_s = end_s
+    return found
 
 
 def _timeline(bars: Sequence[Bar]) -> str:
@@ -217,12 +229,7 @@ def _split(split: Split) -> str:
 
 def _rates(bars: Sequence[Bar]) -> str:
     end_s = bars[-1].at_s + bars[-1].long_s
-    # A step may be longer than a bar, and its samples came in all of the time since the bar before.
-    ends_s = [bars[0].at_s, *(bar.at_s + bar.long_s for bar in bars)]
-    rates = [
-        bar.num_samples / (end_s - before_s)
-        for bar, before_s, end_s in zip(bars, ends_s, ends_s[1:], strict=False)
-    ]
+    rates = [bar.num_samples / bar.long_s for bar in bars]
     top = max(rates) or 1.0
     drawn = []
     for bar, rate in zip(bars, rates, strict=True):
@@ -232,7 +239,7 @@ def _rates(bars: Sequence[Bar]) -> str:
             f"<g><title>{clock(bar.at_s)}: {rate:,.0f} samples a second</title>"
             f'<rect class="rate" x="{x:.1f}" y="{HEIGHT - height:.1f}" width="{width:.1f}" height="{height:.1f}"/></g>'
         )
-    mean = sum(bar.num_samples for bar in bars) / (ends_s[-1] - ends_s[0])
+    mean = sum(bar.num_samples for bar in bars) / (end_s - bars[0].at_s)
     left = f'<text x="{LEFT - 6}" y="{HEIGHT / 2 + 20}" text-anchor="end">{top:,.0f}</text>'
     label = f"{mean:,.0f} samples a second, at most {top:,.0f}"
     return _svg(label, "".join(drawn) + _clocks(end_s) + left, HEIGHT / 2)
@@ -286,7 +293,7 @@ def _x(at: float, end: float) -> float:
 
 
 def _slowest(run: Run) -> str:
-    places = {loader["number"]: loader["place"] for loader in run.loaders}
+    places = run.names
     rows = [
         [
             clock(s.at_s), places.get(s.number, ""), f"{s.batch:,}", _seconds(s.step_s), _seconds(s.wait_s),
@@ -299,13 +306,13 @@ def _slowest(run: Run) -> str:
 
 def _loaders(loaders: Sequence[dict[str, Any]]) -> str:
     rows = []
-    for loader in loaders:
+    for loader, name in zip(loaders, names_of(loaders), strict=True):
         by = counted(loader["chains"], "worker") if loader["chains"] else "other cores"
         if not loader["offloaded"]:
             by = f"plain PyTorch: {'; '.join(loader['reasons']) or 'asked to'}"
         rows.append(
             [
-                loader["place"], f"{loader['num_batches']:,}", f"{loader['num_samples']:,}",
+                name, f"{loader['num_batches']:,}", f"{loader['num_samples']:,}",
                 f"{loader['wait_s']:,.1f} s", f"{loader['busy_s']:,.1f} s", "; ".join([by, *loader["notes"]]),
             ]
         )  # fmt: skip
@@ -365,7 +372,10 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     )
     body = "".join(
         "<tr>"
-        + "".join(f"<td{mark}>{_text(cell)}</td>" for mark, cell in zip(marks, row, strict=True))
+        + "".join(
+            f'<td{mark} data-head="{_text(word.removeprefix("#"))}">{_text(cell)}</td>'
+            for mark, word, cell in zip(marks, heads, row, strict=True)
+        )
         + "</tr>"
         for row in rows
     )

@@ -102,7 +102,7 @@ def _named(row: Row | Slow) -> dict[str, Any]:
 
 
 def as_csv(runs: list[Run]) -> str:
-    places = {run.name: {each["number"]: each["place"] for each in run.loaders} for run in runs}
+    places = {run.name: run.names for run in runs}
     out = io.StringIO()
     lines = csv.writer(out, lineterminator="\n")
     heads = ("num_batches", "num_samples", "wait_s", "busy_s", "longest_s")

@@ -140,12 +140,12 @@ def screen(run: Run, width: int = 80, height: int = 24, blocks: str = PLAIN) -> 
         " ".join(run.about["command"]),
         "",
     ]
-    rows = [["loader", "batches", "samples", "samples/s"]]
+    rows, names = [["loader", "batches", "samples", "samples/s"]], run.names
     for loader in run.loaders[:MAX_LOADERS]:
         of_it = [row for span in run.spans for row in span.rows if row.number == loader["number"]]
         rows.append(
             [
-                loader["place"],
+                names[loader["number"]],
                 f"{sum(row.num_batches for row in of_it):,}",
                 f"{sum(row.num_samples for row in of_it):,}",
                 f"{_rate(last, loader['number']):,.0f}",

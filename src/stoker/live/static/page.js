@@ -63,7 +63,7 @@
     const more = {};
     for (const key of ["raw", "wire", "gradients_raw", "gradients_wire"]) more[key] = (a[key] || 0) + (b[key] || 0);
     const over = a.over + b.over;
-    for (const key of ["cpu", "memory", "ready"]) {
+    for (const key of ["cpu", "memory", "trainer_memory", "others_memory", "ready"]) {
       const [x, y] = [a[key] ?? null, b[key] ?? null];
       more[key] = x === null ? y : y === null ? x : (x * a.over + y * b.over) / over;
     }
@@ -135,7 +135,7 @@
 
   const loadersShown = () => state.now.loaders.slice(0, MAX_LINES);
   const byLoader = (spans, of) => loadersShown().map((loader) => spans.map((span) => of(span, loader.number)));
-  const seriesOf = () => loadersShown().map((loader, k) => ({ label: loader.place, color: color(LINES[k % LINES.length]) }));
+  const seriesOf = () => loadersShown().map((loader, k) => ({ label: loader.name, color: color(LINES[k % LINES.length]) }));
 
   const drawNow = () => {
     const { now } = state, last = now.last, split = splitOf(last), total = split.reduce((a, b) => a + b, 0);
@@ -172,9 +172,9 @@
 
   const drawCharts = (spans) => {
     const times = spans.map((span) => span.at + span.long), ends = spans[spans.length - 1];
-    const words = loadersShown().map((loader) => `${loader.place} ${rate(rateOf(ends, loader.number))}`);
+    const words = loadersShown().map((loader) => `${loader.name} ${rate(rateOf(ends, loader.number))}`);
     chart("rate", seriesOf(), [times, ...byLoader(spans, rateOf)], `samples a second at the end: ${words.join(", ")}`);
-    const waits = loadersShown().map((loader) => `${loader.place} ${percent(waitOf(ends, loader.number))}`);
+    const waits = loadersShown().map((loader) => `${loader.name} ${percent(waitOf(ends, loader.number))}`);
     chart("wait", seriesOf(), [times, ...byLoader(spans, waitOf)], `share waited at the end: ${waits.join(", ")}`, { max: 1, words: percent });
     drawSplit(spans, times);
     if (spans.some((span) => span.ready !== undefined && span.ready !== null)) {
@@ -195,6 +195,14 @@
     chart("host", [{ label: "cores", color: color("compute") }, { label: "memory", color: color("copy") }],
       [times, spans.map((span) => span.cpu ?? null), spans.map((span) => (span.memory === undefined ? null : span.memory / all))],
       `cores ${percent(ends.cpu)}, memory ${percent((ends.memory || 0) / all)}`, { max: 1, words: percent });
+    drawMemory(spans, times);
+  };
+
+  const drawMemory = (spans, times) => {
+    const ends = spans[spans.length - 1], of = (key) => spans.map((span) => span[key] ?? null);
+    chart("memory", [{ label: "training process", color: color("compute") }, { label: "workers and others", color: color("data") }],
+      [times, of("trainer_memory"), of("others_memory")],
+      `training process ${bytes(ends.trainer_memory || 0)}, workers and others ${bytes(ends.others_memory || 0)}`, { words: bytes });
   };
 
   // Areas above each other: a series is what it and those below it come to, the highest drawn first.
@@ -266,7 +274,7 @@
       return made;
     }));
     if (document.querySelector("#workers details").open) {
-      const where = new Map(state.now.loaders.map((loader) => [loader.number, loader.place]));
+      const where = new Map(state.now.loaders.map((loader) => [loader.number, loader.name]));
       table(element("workers-table"), ["loader", "worker", "where", "now"], places.map(([loader, worker, away], k) => {
         const c = latest[k];
         const at = c === "x" ? "lost" : c === undefined || c === "-" ? "not there" : `${tenths(c) * 10} % busy`;
@@ -282,7 +290,7 @@
       if (rows.length) table(element(id), heads, rows);
     };
     table(element("loaders"), ["loader", "#batches", "#samples", "#waited", "#all else", "made by"], now.loaders.map((loader) => [
-      loader.place, number(loader.num_batches), number(loader.num_samples), `${number(loader.wait_s, 1)} s`, `${number(loader.busy_s, 1)} s`,
+      loader.name, number(loader.num_batches), number(loader.num_samples), `${number(loader.wait_s, 1)} s`, `${number(loader.busy_s, 1)} s`,
       [loader.offloaded ? "stoker" : `plain PyTorch: ${loader.reasons.join("; ") || "asked to"}`, ...loader.notes].join("; "),
     ]));
     show("remembered", ["place", "depth", "#found", "#made", "#stored", "left alone because"], (now.remembered ? now.remembered.places : []).map((p) => [
@@ -295,7 +303,7 @@
     const made = (now.fast || []).reduce((sum, f) => sum + f.num_made, 0);
     element("fast-words").textContent = `${number(made)} results in ${number((now.fast || []).length)} ways`;
     show("fast", ["way", "#results", "#compared", "left alone because"], (now.fast || []).map((f) => [f.place, number(f.num_made), number(f.num_checked), f.why]));
-    const where = new Map(now.loaders.map((loader) => [loader.number, loader.place]));
+    const where = new Map(now.loaders.map((loader) => [loader.number, loader.name]));
     show("slow", ["at", "loader", "#batch", "what took it"], now.slow.toReversed().map((s) => [clock(s.at_s), where.get(s.number) || "", number(s.batch), s.why]));
     show("ranks", ["#rank", "host", "#batches", "#samples a second", "#waited for data", "#waited for ranks", "state"], now.ranks.map((r) => {
       const total = Object.values(r.split).reduce((a, b) => a + b, 0) || 1;

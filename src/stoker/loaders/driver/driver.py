@@ -28,6 +28,7 @@ from stoker.poll_loop import PollLoop
 from stoker.scheduler.base import State
 from stoker.scheduler.events import Bounded, Closed, Drawn, Event, GiveUp, Restarted, Start
 from stoker.scheduler.tasks.slot import FINGERPRINT, PACKER, Exit, Slot
+from stoker.stalls import stacks
 from stoker.wire.arena import ARENA_NBYTES, Lender
 from stoker.wire.batch_codec import dumps
 from stoker.wire.channel import ConnectionLost
@@ -45,6 +46,7 @@ HERE_S = 1e-4  # what poll() takes at most where something has come already
 # Where the last wait was shorter than this the trainer looks for the next batch so long before it
 # sleeps: to wake a process on an idle core costs the worker 25 us. Measured: benchmarks/tokens.py
 SPIN_S = 2e-4
+QUIET_S = 60.0  # without a batch, until it is said where workers stand
 
 
 class Died(NamedTuple):
@@ -75,17 +77,20 @@ class Driver:
         fleet: "Fleet | None" = None,
         user: object = None,
         wish: Wish | None = None,
+        say: Callable[[str], None] | None = None,
     ) -> None:
         """Start the workers. context: how processes are started; processes: with fork, one
         never-started Process a chain; fleet: other machines, which may help if workers are forked.
         held_limit_nbytes: what the script may keep in arenas before further batches are copied to
         ordinary memory; negative: all are, and that is not reported. user: the loader, whose next
-        workers can use what these leave. wish: of the shelf of remembered samples."""
+        workers can use what these leave. wish: of the shelf of remembered samples. say: tells the user
+        where workers stand, once, if no batch comes for QUIET_S."""
         reap()
         self.state = state
         self.taken_id = -1  # task of the batch that left last
         self.why_slow = ""  # why that batch took long to make; whoever reads it makes it empty
         self._owner_pid = os.getpid()
+        self._say = say
         self._is_closed = False
         is_forked = context.get_start_method() == "fork"
         self._memory = Memory(
@@ -193,12 +198,17 @@ class Driver:
             self.receive_ready()
         if self._rest_deadline is not None:
             self._wait_first(self._rest_deadline)
+        quiet: Deadline | None = None
         while (taken := self.state.reorder.take()) is None:
             if self._inbox.has_ended:
                 self._inbox.has_ended = False
                 return ENDED
-            if not self._receive_or_tell(deadline):
-                return TIMED_OUT
+            quiet = quiet or Deadline(QUIET_S)
+            is_to_say = self._say is not None and quiet.is_before(deadline)
+            if not self._receive_or_tell(quiet if is_to_say else deadline):
+                if deadline.is_over():
+                    return TIMED_OUT
+                self._say_where()
         task_id, batch = taken
         self.taken_id = task_id
         if self._inbox.slow:
@@ -208,6 +218,19 @@ class Driver:
         self._actions.do(self.state.taken(task_id))
         self._helpers.work_began()
         return batch
+
+    def _say_where(self) -> None:
+        """Tell the user where each worker stands, once."""
+        say, self._say = self._say, None
+        places: dict[str, list[int]] = {}
+        for slot in self._lines.slots:
+            if slot != FINGERPRINT:
+                is_away = slot in self._workers.away
+                pid = None if is_away else self._workers.wait_pid(slot, Deadline(0))
+                at = "on another machine" if is_away else stacks.where(pid)
+                places.setdefault(at, []).append(slot.number)
+        if say is not None:
+            say(stacks.told(QUIET_S, places))
 
     def receive_ready(self) -> None:
         """Take in what has arrived, of each worker as much as one read returns. Never waits."""

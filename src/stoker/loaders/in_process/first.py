@@ -44,13 +44,14 @@ class InProcessOptions:
     """Options of one loader. num_slots, num_cores: of this machine; fleet: other machines, which
     may help, as `capacity` slots; tell: called once it is decided who makes the batches; digest: of
     a batch; usual: what earlier epochs measured; ended: called with what later ones shall use;
-    find_wish: of the shelf of remembered samples."""
+    find_wish: of the shelf of remembered samples; say: tells the user."""
 
     num_slots: int
     num_cores: int
     fleet: "Fleet | None"
     capacity: int
     may_hedge: bool
+    say: Callable[[str], None] | None
     arena_nbytes: int
     tell: Callable[[Decision], None]
     digest: Callable[[Any], str]

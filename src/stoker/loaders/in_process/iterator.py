@@ -224,6 +224,7 @@ class InProcessIterator(FirstBatches):
                 held_limit_nbytes=-1,  # everything is copied: torch's tensors are ordinary memory
                 fleet=None if self._draws else self._options.fleet,
                 wish=self._wish,
+                say=self._options.say,
             )  # fmt: skip
         except OSError as error:
             return f"no process can be started: {error}"

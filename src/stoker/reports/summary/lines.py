@@ -6,7 +6,7 @@ Pure: a report (docs/report.md) in, text out.
 import math
 from typing import Any
 
-from stoker.reports.metrics import DECODED, ONLY_OWN
+from stoker.reports.metrics import DECODED, ONLY_OWN, names_of
 from stoker.reports.summary.verdict import verdict, waited_s
 from stoker.tables import counted
 
@@ -17,6 +17,9 @@ _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 def summary(report: dict[str, Any]) -> str:
     """Return the lines for stderr, each beginning with `stoker: `; ends with a newline."""
+    names = names_of(report["loaders"])
+    loaders = [{**each, "place": name} for each, name in zip(report["loaders"], names, strict=True)]
+    report = {**report, "loaders": loaders}
     told = [
         *_losses(report),
         *_remembered(report),
@@ -27,8 +30,8 @@ def summary(report: dict[str, Any]) -> str:
     ]
     events = "; ".join(told)
     ends = [line for line in (events, verdict(report)) if line]
-    loaders = _loader_lines(report["loaders"], MAX_LINES - 1 - len(ends))
-    return "".join(f"stoker: {line}\n" for line in [_head(report), *loaders, *ends])
+    lines = _loader_lines(loaders, MAX_LINES - 1 - len(ends))
+    return "".join(f"stoker: {line}\n" for line in [_head(report), *lines, *ends])
 
 
 def _head(report: dict[str, Any]) -> str:
@@ -105,7 +108,9 @@ def _remembered(report: dict[str, Any]) -> list[str]:
             held += f" in memory and {readable_nbytes(disk['used_nbytes'])} on disk"
         if cache["away_nbytes"]:
             held += f" here, {readable_nbytes(cache['away_nbytes'])} on other machines"
-        text = f"{' and '.join(served)} came from what is remembered ({held}), {saved_s:,.0f} s of work saved"
+        text = f"{' and '.join(served)} came from what is remembered ({held})"
+        if saved_s >= 0.5:
+            text += f", {saved_s:,.0f} s of work saved"
         words.append(text + _about_room(cache))
     if disk is not None and disk["why"]:
         words.append(f"nothing more is remembered on disk: {disk['why']}")
