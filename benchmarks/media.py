@@ -12,13 +12,13 @@ from made_data import made_once
 RATE, SECONDS = 44_100, 5
 
 
-def sounds() -> Path:
-    return made_once("sounds-5s-44k-512", _write_sounds)
+def sounds(num: int = 512) -> Path:
+    return made_once(f"sounds-5s-44k-{num}", lambda folder: _write_sounds(folder, num))
 
 
-def _write_sounds(folder: Path) -> None:
+def _write_sounds(folder: Path, num: int) -> None:
     time_s = np.arange(RATE * SECONDS) / RATE
-    for number in range(512):
+    for number in range(num):
         draw = np.random.default_rng(number)
         sound = draw.normal(0, 0.02, len(time_s))
         for _ in range(5):
@@ -100,21 +100,22 @@ def _write_tiles(folder: Path) -> None:
             file.write(tile)
 
 
-def videos() -> Path:
-    return made_once("videos-30s-854x480-12", _write_videos)
+def videos(num: int = 12, seconds: int = 30) -> Path:
+    name = f"videos-{seconds}s-854x480-{num}"
+    return made_once(name, lambda folder: _write_videos(folder, num, seconds))
 
 
-def _write_videos(folder: Path) -> None:
+def _write_videos(folder: Path, num: int, seconds: int) -> None:
     import av
 
-    for number in range(12):
+    for number in range(num):
         draw = np.random.default_rng(number)
         still = blobs((480 + 64, 854 + 64), draw)[..., None] // (3, 5, 7) + 60
         still = still.clip(0, 255).astype(np.uint8)
         with av.open(str(folder / f"{number:02}.mp4"), "w") as container:
             stream = container.add_stream("h264", rate=24)
             stream.width, stream.height, stream.pix_fmt = 854, 480, "yuv420p"
-            for k in range(24 * 30):
+            for k in range(24 * seconds):
                 y, x = int(32 + 30 * np.sin(k / 40)), int(32 + 30 * np.cos(k / 50))
                 frame = av.VideoFrame.from_ndarray(
                     np.ascontiguousarray(still[y : y + 480, x : x + 854]), format="rgb24"

@@ -7,23 +7,25 @@ the script has put into a package, `put_in` finds. Ban: no guess by `__module__`
 """
 
 import abc
+import contextlib
 import functools
 import os
 import re
 import sys
 import types
 from collections.abc import Iterator
-from operator import itemgetter
-from typing import Any
+from operator import attrgetter, is_, itemgetter
+from typing import Any, NamedTuple
 
 from stoker.blame import is_installed
 from stoker.clock import now_s
+from stoker.uncollected import uncollected
 
 PACKAGES = (frozenset(sys.stdlib_module_names) - {"__main__"}) | {
     "PIL", "numpy", "stoker", "torch", "torchvision",
     # read files, and transform what was read
     "albucore", "albumentations", "av", "cv2", "laspy", "librosa", "monai", "nibabel", "pydicom",
-    "rasterio", "scipy", "soundfile", "soxr", "torchaudio", "torchcodec",
+    "pandas", "pyarrow", "rasterio", "scipy", "soundfile", "soxr", "torchaudio", "torchcodec",
 }  # fmt: skip
 # Modules that make no sample: streams and hooks, which scripts replace, setuptools' too; training; ours.
 _NOT_SEARCHED = (
@@ -46,6 +48,8 @@ _REGISTRIES = (
 _OF_OPERATOR = re.compile("(aten|torchvision|torchaudio)/.*/(CPU|Composite.*)")
 _NOBODY_SEES = (each for each in "")  # torch does not tell the function, and a generator refuses
 _FUNCTION = types.FunctionType
+_CALLING = (_FUNCTION, staticmethod, classmethod, types.MethodType, property)
+_code_of = attrgetter("__code__")
 _OURS = os.path.dirname(__file__) + os.sep  # noqa: PTH120  # text, as files of code are
 _known: dict[str, tuple[object, bool]] = {}  # by root: the module that it was, and the answer
 
@@ -109,40 +113,123 @@ def is_ours(code: types.CodeType) -> bool:
 
 # -- what the script has put in ------------------------------------------------------------------
 
-_FRAC = 0.01  # of the time, for looks at all modules
+_FRAC, _FIRST_S = 0.01, 3.0  # of the time, for looks at all modules; the first one of a child
 _found: dict[str, object] = {}
 _found_of: tuple[int, int] = (0, 0)  # process, and number of modules
 _look_again_s = 0.0
+_is_for_children = False
 
 
 def put_in(fresh: bool = False) -> dict[str, object]:
     """Return what in trusted modules, their classes and registries is of nobody who may be trusted, by
-    its name. Looks again for a new process or module, else now and then: a look takes 30 ms for
-    torch, NumPy, torchvision and SciPy."""
-    global _found, _found_of, _look_again_s
+    its name. Looks again in a new process, or if others are imported, else now and then: a first look
+    takes 60 ms for torch, NumPy, torchvision and SciPy, later ones 15."""
+    global _found, _found_of, _look_again_s, _is_for_children
     now, of = now_s(), (os.getpid(), len(sys.modules))
+    if _is_for_children and of[0] != _found_of[0]:  # nothing of the script's has run since the fork
+        _is_for_children, _found_of, _look_again_s = False, of, now + _FIRST_S
+    if of != _found_of and of[0] == _found_of[0] and not _search.has_met_others:
+        _found_of = of  # what a library imports of its own
     if fresh or of != _found_of or now > _look_again_s:
-        _found, _found_of = dict(sorted(_Search().found(), key=itemgetter(0))), of
+        with uncollected():  # what it finds is no garbage
+            _found, _found_of = dict(sorted(_search.found(), key=itemgetter(0))), of
         _look_again_s = now_s() + (now_s() - now) / _FRAC
     return _found
 
 
+@contextlib.contextmanager
+def looked_for_children() -> Iterator[None]:
+    """Look once more, so that processes which are forked meanwhile need not: there each object that is
+    looked at costs the copy of a page."""
+    global _is_for_children
+    put_in(fresh=True)
+    _is_for_children = True
+    try:
+        yield
+    finally:
+        _is_for_children = False
+
+
+def look_again() -> None:
+    """Look anew when asked next, as code of the script's has run in this new process."""
+    global _is_for_children
+    _is_for_children = False
+
+
+class _Space(NamedTuple):
+    """What one look has found in the names of a module or class: the rest of it need not be looked at
+    again, while each name leads to the same object, and that to the same code or class."""
+
+    values: list[Any]
+    functions: list[types.FunctionType]  # and those that other values call
+    codes: list[types.CodeType]
+    objects: list[Any]  # whose class may be changed
+    kinds: list[type]
+    found: list[tuple[str, object]]
+    inner: list[type]  # classes to be looked into
+
+    def is_same(self, values: list[Any]) -> bool:
+        return (
+            len(values) == len(self.values)
+            and all(map(is_, values, self.values))
+            and all(map(is_, map(_code_of, self.functions), self.codes))
+            and all(map(is_, map(type, self.objects), self.kinds))
+        )
+
+
+def _function_of(value: Any) -> types.FunctionType | None:
+    """Return the function that a value calls."""
+    kind = type(value)
+    while kind is not _FUNCTION:
+        if kind is staticmethod or kind is classmethod or kind is types.MethodType:
+            value = value.__func__
+        elif kind is property:
+            value = value.fget
+        else:
+            return None
+        kind = type(value)
+    return value  # type: ignore[no-any-return]
+
+
+def _may_change(kind: type) -> bool:
+    """Whether an object of this class may call other code, or be of another class, later."""
+    is_pythons = bool(kind.__flags__ & 1 << 9)  # Py_TPFLAGS_HEAPTYPE
+    return kind in _CALLING or (is_pythons and not issubclass(kind, type))
+
+
 class _Search:
-    """One look at all trusted modules. Asks no object anything but its type: some answer with a warning."""
+    """Looks at all trusted modules. Asks no object anything but its type: some answer with a warning."""
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
         self._files: dict[str, bool] = {}  # of code -> whether the script's
         self._dull: set[type] = set()  # of values that are neither code nor the script's
-        self._seen: set[type] = set()
+        self._seen: set[type] = set()  # in this look
+        self._may_change: dict[type, bool] = {}  # objects of a class
+        self._spaces: dict[object, _Space] = {}  # by module and class
+        self._modules: dict[str, types.ModuleType] = {}
+
+    @property
+    def has_met_others(self) -> bool:
+        """Whether more than trusted modules has been imported since the last look."""
+        new = set(sys.modules).difference(self._modules)
+        return not all(map(is_trusted, new))
 
     def found(self) -> Iterator[tuple[str, object]]:
-        for name, module in list(sys.modules.items()):
+        modules = dict(sys.modules)
+        if any(modules.get(name) is not held for name, held in self._modules.items()):
+            self._begin()  # whose code something is may be another answer now
+        self._modules = modules
+        self._seen = set()
+        for name, module in modules.items():
             if (
                 type(module) is types.ModuleType
                 and is_trusted(name)
                 and not name.startswith(_NOT_SEARCHED)
             ):
-                yield from self._in_space(vars(module), name)
+                yield from self._in_space(module, vars(module), name)
         for name, attribute in _REGISTRIES:
             for number, each in enumerate(_flat(getattr(sys.modules.get(name), attribute, ()), 3)):
                 if self._is_scripts(each):
@@ -151,25 +238,46 @@ class _Search:
             if _OF_OPERATOR.fullmatch(each):
                 yield f"torch.library {each}", _NOBODY_SEES
 
-    def _in_space(self, space: Any, path: str) -> Iterator[tuple[str, object]]:
-        dull, seen, files = self._dull, self._seen, self._files
-        for name, value in list(space.items()):
+    def _in_space(self, owner: Any, held: Any, path: str) -> Iterator[tuple[str, object]]:
+        values = list(held.values())
+        space = self._spaces.get(owner)
+        if space is None or not space.is_same(values):
+            space = self._spaces[owner] = self._looked_into(list(held.items()), path)
+        yield from space.found
+        for kind in space.inner:
+            if kind not in self._seen:
+                self._seen.add(kind)
+                own = f"{kind.__module__}.{kind.__qualname__}"
+                yield from self._in_space(kind, vars(kind), own)
+                for each in registered_in(kind):
+                    if self._is_scripts(each):
+                        yield f"{own}: {each.__qualname__}", each
+
+    def _looked_into(self, items: list[tuple[str, Any]], path: str) -> _Space:
+        values = [value for _, value in items]
+        may = self._may_change
+        kinds = list(map(type, values))
+        for kind in set(kinds).difference(may):
+            may[kind] = _may_change(kind)
+        changing = [each for each, kind in zip(values, kinds, strict=True) if may[kind]]
+        functions = [each for each in map(_function_of, changing) if each is not None]
+        objects = [each for each in changing if type(each) not in _CALLING]
+        codes = list(map(_code_of, functions))
+        space = _Space(values, functions, codes, objects, list(map(type, objects)), [], [])
+        dull, files = self._dull, self._files
+        for name, value in items:
             kind = type(value)
             if kind in dull or (
                 kind is _FUNCTION and files.get(value.__code__.co_filename) is False
             ):
                 continue
             if self._is_scripts(value):
-                yield f"{path}.{name}", value
-            elif issubclass(kind, type) and value not in seen:
-                seen.add(value)
+                space.found.append((f"{path}.{name}", value))
+            elif issubclass(kind, type):
                 module = value.__module__
                 if is_trusted(module) and not module.startswith(_NOT_SEARCHED):
-                    own = f"{module}.{value.__qualname__}"
-                    yield from self._in_space(vars(value), own)
-                    for each in registered_in(value):
-                        if self._is_scripts(each):
-                            yield f"{own}: {each.__qualname__}", each
+                    space.inner.append(value)
+        return space
 
     def _is_scripts(self, value: Any) -> bool:
         kind = type(value)
@@ -187,8 +295,10 @@ class _Search:
             return self._is_scripts(value.fget)
         if kind is types.MethodType:
             return self._is_scripts(value.__func__) or self._is_scripts(value.__self__)
+        if kind.__module__ == "pandas.core.accessor":  # as df.name gives it
+            return self._is_scripts(getattr(value, "_accessor", None))
         if issubclass(kind, type):
-            return value not in self._seen and _is_scripts_module(value.__module__)
+            return _is_scripts_module(value.__module__)
         if _is_scripts_module(kind.__module__):
             return True
         self._dull.add(kind)
@@ -208,6 +318,9 @@ def registered_in(kind: type) -> list[type]:
         return []
     found = (each() for each in abc._get_dump(kind)[0])  # type: ignore[attr-defined]  # as abc.py calls it
     return [each for each in found if each is not None]
+
+
+_search = _Search()  # this process's, and at first that of the one that has forked it
 
 
 def _flat(value: Any, depth: int) -> Iterator[object]:

@@ -41,6 +41,7 @@ CASES = [
 def all_is_worth_it(monkeypatch):
     monkeypatch.setattr(shelves, "_shelf", None)
     monkeypatch.setattr(phases, "HIT_S", 1e-9)
+    monkeypatch.setattr(phases, "MAX_LEFT", 1e9)
     monkeypatch.setattr(phases, "FREE_S", 100.0)
     monkeypatch.setattr(phases, "NUM_LEARN", 4)
     monkeypatch.setattr(phases, "NUM_PROVE", 4)

@@ -61,10 +61,18 @@ def _put_bulk(walker: Walker, items: Collection[object], path: str) -> bool:
 
 
 def unordered(walker: Walker, value: Any, path: str) -> None:
-    if not all(type(item) in (str, bytes, *BY_REPR) for item in value):
+    if not all(map(_has_hash_of_content, value)):
         raise Unwatchable(f"{path}: a set of objects has no order to compare by")
     walker.walk_all(value, path)  # in the order that code sees, which hashes decide
     walker.walk_subclass(value, path)
+
+
+def _has_hash_of_content(item: Any) -> bool:
+    """Whether what decides its place in a set is its content, and not where it lies in memory."""
+    kind = type(item)
+    if kind is tuple or kind is frozenset:
+        return all(map(_has_hash_of_content, item))
+    return kind is str or kind is bytes or kind in BY_REPR
 
 
 class _NotPlain(Exception):
@@ -98,7 +106,9 @@ def array(walker: Walker, value: Any, path: str) -> None:
         raise Unwatchable(f"{path}: a mapped file or shared memory that may be written")
     walker.walk_subclass(value, path)
     if value.dtype.hasobject:
-        walker.walk_all(value.ravel().tolist(), path)
+        items = value.ravel().tolist()
+        if not _put_bulk(walker, items, path):
+            walker.walk_all(items, path)
     elif shown is not None:
         _put_mapped(walker, value, shown, path)
     else:

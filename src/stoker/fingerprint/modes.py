@@ -38,7 +38,7 @@ _SETTINGS: tuple[tuple[str, str, object], ...] = (
     ("numpy", "get_printoptions", None), ("numpy", "getbufsize", 1 << 13),
     ("torch.distributions.distribution", "Distribution._validate_args", __debug__),
     ("torch.backends.opt_einsum", "enabled", None), ("torch.backends.opt_einsum", "strategy", None),
-    ("torch._tensor_str", "PRINT_OPTS.__dict__", None),
+    ("torch._tensor_str", "PRINT_OPTS.__dict__", None), ("pandas._config.config", "_global_config", None),
 )  # fmt: skip
 # Functions of torch._C, those of them that this version has.
 _OF_TORCH = (

@@ -12,6 +12,7 @@ import pathlib
 import sys
 import threading
 import types
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,10 +39,14 @@ _CODE = (types.FunctionType, type, types.ModuleType)
 # note the files that they have just read, and its transforms make a thread's own record of a setting when
 # they are first used. Random transforms of these libraries note each call's numbers in themselves.
 # Source: monai/data/image_reader.py and transforms/inverse.py, 1.6
-_OF_READERS = {"filenames", "has_series"}
+# pandas' indexes, and its tables before pandas 3, keep what they have looked up of themselves, and who shares them.
+_OF_READERS, _LOOKED_UP = (
+    {"filenames", "has_series"},
+    {"_cache", "_item_cache", "_references", "_obj"},
+)
 _GENERATOR = "R"  # the attribute of MONAI's random transforms that holds theirs
 _RANDOM = {"albumentations", "monai"}
-_NAMES = {*_OF_READERS, "_tracing"}
+_NAMES = {*_OF_READERS, *_LOOKED_UP, "_tracing"}
 
 
 class Unwatchable(Exception):
@@ -268,6 +273,9 @@ def _is_scratch(kind: type, name: str, value: object) -> bool:
     """Whether an attribute of an object of this class may be left out of what it depends on."""
     if name not in _NAMES:
         return False
+    if name in _LOOKED_UP:
+        is_pandas = kind.__module__.partition(".")[0] == "pandas" and is_trusted("pandas")
+        return is_pandas and (name != "_obj" or isinstance(value, weakref.ref))
     if name in _OF_READERS:
         return kind.__module__ == "monai.data.image_reader"
     traces = os.environ.get("MONAI_TRACE_TRANSFORM", "1") != "0"

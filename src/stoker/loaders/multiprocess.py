@@ -7,6 +7,7 @@ Owner: the thread that iterates.
 """
 
 import concurrent.futures
+import contextlib
 import functools
 import multiprocessing
 import os
@@ -35,6 +36,7 @@ from stoker.memory.store import Wish
 from stoker.scheduler.decider import Stream
 from stoker.scheduler.tasks.plan import may_run_ahead
 from stoker.storage.asking.upcoming import SamplerAhead, Teller, teller
+from stoker.trusted import looked_for_children
 from stoker.wire.batch_codec import loads
 from stoker.worker.job import Job
 
@@ -171,18 +173,20 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             may_hedge=options.may_hedge,
         )
         num_to_fork = state.num_chains if is_forked else 0
-        return Driver(
-            state,
-            job,
-            context,
-            arena_nbytes=options.arena_nbytes,
-            held_limit_nbytes=options.held_limit_nbytes,
-            processes=[context.Process(daemon=True) for _ in range(num_to_fork)],
-            fleet=options.fleet,
-            user=loader,
-            wish=options.wish,
-            say=options.say,
-        )
+        are_to_look = is_forked and options.wish is not None
+        with looked_for_children() if are_to_look else contextlib.nullcontext():
+            return Driver(
+                state,
+                job,
+                context,
+                arena_nbytes=options.arena_nbytes,
+                held_limit_nbytes=options.held_limit_nbytes,
+                processes=[context.Process(daemon=True) for _ in range(num_to_fork)],
+                fleet=options.fleet,
+                user=loader,
+                wish=options.wish,
+                say=options.say,
+            )
 
     def _job(self, options: "StreamOptions") -> Job:
         return Job(

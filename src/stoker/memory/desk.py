@@ -7,6 +7,7 @@ import hashlib
 import operator
 import os
 import sys
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -76,7 +77,17 @@ class Tally:
         self._num_served = self._served_us = 0  # hits not counted yet, and what they saved
         self._num_plain = 0  # samples not counted yet that were neither kept nor compared
         self._times_s: list[float] = []  # of the worker's first samples
+        # Of the last second halves, and of the last whole samples that were just made.
+        self.left_s: deque[float] = deque(maxlen=phases.NUM_TO_WEIGH)
+        self.whole_s: deque[float] = deque(maxlen=phases.NUM_TO_WEIGH)
         self._nbytes = 0  # of the last value
+        self._num_written = 0  # values that were kept or compared
+        self._spent_s = {
+            "learn_us": 0.0,
+            "prove_us": 0.0,
+            "write_us": 0.0,
+        }  # since the worker began
+        self._counted_us = dict.fromkeys(self._spent_s, 0)  # of that
         self.num_calls = 0  # samples asked for, kept or not
         self._kept_at: dict[bytes, int] = {}  # of keys, the number of the call, while that matters
         self._is_proving = False
@@ -134,6 +145,9 @@ class Tally:
     def count(self, **more: int) -> None:
         if self._row is None:
             return
+        for name, spent_s in self._spent_s.items():
+            more[name] = int(1e6 * spent_s) - self._counted_us[name]
+            self._counted_us[name] += more[name]
         if self._num_served:
             more["num_hits"] = more.get("num_hits", 0) + self._num_served
             more["saved_us"] = more.get("saved_us", 0) + self._served_us
@@ -171,15 +185,18 @@ class Tally:
         self._times_s.append(took_s)
         if not phases.are_enough(self._times_s):
             return False
-        took_us = int(1e6 * sorted(self._times_s)[(len(self._times_s) - 1) // 2])
+        took_us = int(1e6 * phases.median_low(self._times_s))
         self.count(num_timed=phases.NUM_TIME, timed_us=phases.NUM_TIME * took_us)
         return True
 
     def wants_more(self, key: Key, num_proven: int) -> bool:
         """Whether one more value is to be kept: there is time to write it, and room for one like the
         last. num_proven: by all workers."""
-        desk = self._desk
-        if not phases.may_write(desk.spent_s, desk.worked_s, desk.saved_s, num_proven):
+        desk, worth = self._desk, 0.0
+        if self.counts.num_made and self._num_written:
+            made_s = self.counts.made_us / 1e6 / self.counts.num_made
+            worth = made_s * self._num_written / max(self._spent_s["write_us"], 1e-9)
+        if not phases.may_write(desk.spent_s, desk.worked_s, desk.saved_s, num_proven, worth):
             return False
         if self.counts.num_made < phases.NUM_TO_WEIGH:
             return True  # to know what it costs: cheaper values of others may make room
@@ -199,6 +216,22 @@ class Tally:
                 self._kept_at[key.now] = self.num_calls
         return is_kept
 
+    def spend(self, learn_s: float = 0.0, prove_s: float = 0.0) -> None:
+        """Count what watching samples and making them again took, beside the samples themselves."""
+        self._spent_s["learn_us"] += learn_s
+        self._spent_s["prove_us"] += prove_s
+
+    def spend_on_value(self, seconds: float) -> None:
+        """Count what a value took beside its making, to be kept or compared."""
+        self._spent_s["write_us"] += seconds
+        self._num_written += 1
+        self._desk.spent_s += seconds
+
+    @property
+    def leaves_little(self) -> bool:
+        """Whether a hit would leave nearly all of a sample to be done."""
+        return phases.leaves_little(self.left_s, self.whole_s, self._nbytes)
+
     def begin_phase(self, phase: Phase) -> None:
         self._is_proving = phase is Phase.PROVING
         if not self._is_proving:
@@ -213,7 +246,7 @@ class Tally:
         at = self._kept_at.get(key.now)
         if at is None:
             return kept.is_on_disk  # there it is known by the seat, which had another worker before
-        return self.num_calls - at >= phases.NUM_PROVE
+        return self.num_calls - at >= phases.share_of(self.counts, phases.NUM_PROVE)
 
     @property
     def is_to_weigh(self) -> bool:

@@ -28,9 +28,10 @@ class Made(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """What became of it. why: no sample is to be kept from here on."""
+    """What became of it. has_compared: it is what is kept; why: no sample is to be kept from here on."""
 
     has_differed: bool = False
+    has_compared: bool = False
     why: str = ""
 
 
@@ -77,7 +78,7 @@ class KeptValues:
             else:
                 self._tally.keep(key, parts, made.made_s)
         # Not by the clock on the wall: a task of another process in between ends nothing.
-        desk.spent_s += thread_cpu_s() + stores.wrote_s - before_s
+        self._tally.spend_on_value(thread_cpu_s() + stores.wrote_s - before_s)
         return settled
 
     def _miss(self, is_explained: bool) -> Settled:
@@ -107,7 +108,7 @@ class KeptValues:
             return Settled(has_differed=True)
         is_proof = self._tally.is_proof(key, kept)
         self._tally.count(num_checked=1, num_hits=1, num_proven=int(is_proof))
-        return Settled()
+        return Settled(has_compared=True)
 
 
 def _is_of(memory: memoryview, told: Sequence[Identity]) -> bool:

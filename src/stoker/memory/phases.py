@@ -8,12 +8,16 @@ and then. One difference, and the place is off for the rest of the run.
 Pure: standard library only.
 """
 
+import math
 from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 from zlib import crc32
 
 NUM_TIME = 8
+# Samples to be watched, and kept ones to be made anew before one is served: by all workers such a
+# share of an epoch, and not fewer than two.
+FRAC, MIN_NUM = 0.03, 2
 NUM_LEARN = 16
 NUM_PROVE = 32
 # In a run that finds values of an earlier one, where the script's own files have changed since.
@@ -21,8 +25,9 @@ NUM_PROVE_CHANGED = 128
 # Whole samples that the original and a cut must give alike in each worker, on each way through the cut:
 # before it is used at all, and before it is used by a worker that comes later.
 NUM_ALIKE, NUM_ALIKE_AGAIN = 4, 1
-# Kept samples that each worker makes anew in an epoch before it serves one: as many as take so long.
-MAX_FIRST, FIRST_S = 4, 0.05
+# Kept samples that each worker makes anew in an epoch before it serves one: as many as take so long,
+# and as are such a share of the epoch.
+MAX_FIRST, FIRST_S, FIRST_FRAC = 4, 0.05, 0.005
 NUM_AT_ONCE = 4  # samples that are made anew for one that is asked for, in a run that begins so
 # Of a place's hits one in FIRST_EVERY on average is made again up to NUM_FIRST, then one in LATER_EVERY.
 FIRST_EVERY, NUM_FIRST, LATER_EVERY = 64, 4096, 1024
@@ -31,10 +36,13 @@ MIN_GAIN = 3.0  # times that a value must be cheaper to read than to make
 HIT_S, READ_NBYTES_PER_S = 20e-6, 6e9
 MIN_TO_DISPLACE = 2.0  # times that a value must cost more for each byte
 NUM_TO_WEIGH = 16  # values made before the gain is judged
+MAX_LEFT = 0.75  # of what a whole sample takes, for what a hit has left to do
 # Of a worker's time may be spent on writing: before anything has proved worth it, and then. A page
 # that is touched for the first time costs as much as 6 us of computing for each KB of a sample.
 # Measured (first epochs, benchmarks/remembered.py): more in the first epoch cost images 2 % of it.
+# What is worth it so many times over (it costs that much more to make) is written in the first epoch.
 FIRST_WRITE_FRAC, WRITE_FRAC = 0.006, 0.15
+MIN_WORTH, WORTH_WRITE_FRAC = 6.0, 0.1
 FREE_S = 0.01  # in any case
 # Of a worker's time, for looks at all that a dataset reaches while it keeps or is served: before
 # anything has proved worth it, and then.
@@ -46,6 +54,7 @@ LOOK_FRAC, MIN_LOOK_S, MAX_LOOK_S = 0.002, 0.03, 2.0  # of CPU time
 # long as a worker spends this share of an epoch on them.
 NUM_PROFILED, NUM_PROFILED_DEAR, DEAR_US = 4, 2, 20_000
 PROFILE_FRAC = 0.005
+TIMED_S = 0.5  # of timing, after which a sample is known to be dear, though a library was imported
 MANY = 1 << 40  # samples, where nobody knows how many there are
 # A path of steps and parts is packed in one number, outer ones first.
 MAX_LEVELS, _LEVEL_BITS = 5, 12
@@ -54,6 +63,7 @@ _NOWHERE = (1 << _LEVEL_BITS) - 1  # behind every step
 SOURCES_CHANGED = 2
 
 CHEAP = "its samples are made as quickly as read"
+LITTLE = "what is left to do of a sample takes nearly as long as all of it"
 AT_ONCE = "draws random numbers at its very first step"
 DIFFERED_AWAY = "a sample differed on another machine"
 
@@ -107,6 +117,12 @@ class Counts(NamedTuple):
     is_noted: int = 0  # 1: other runs can know by now
     num_of_session: int = 0  # samples that read what another run has not: none is kept for one
     sources: int = 0  # 63 bits that tell the script's own files; of an earlier run
+    way: int = 0  # 63 bits that tell a way through a cut
+    num_alike: int = 0  # whole samples that the original and the cut gave alike on it
+    # What remembering took of workers' time: to watch and look, to make again, to write.
+    learn_us: int = 0
+    prove_us: int = 0
+    write_us: int = 0
 
 
 EMPTY = Counts(first_draw=packed(()))
@@ -157,7 +173,7 @@ def phase_of(known: Counts, why: str) -> tuple[Phase, str]:
         return Phase.TIMING, ""
     if are_cheap(known):
         return Phase.OFF, CHEAP
-    if known.num_learnt < NUM_LEARN:
+    if known.num_learnt < num_to_learn(known):
         return Phase.LEARNING, ""
     if depth_of(known) is None:
         return Phase.OFF, AT_ONCE
@@ -168,19 +184,41 @@ def phase_of(known: Counts, why: str) -> tuple[Phase, str]:
     return (Phase.PROVING if known.num_proven < num_to_prove(known) else Phase.SERVING), ""
 
 
+def share_of(known: Counts, most: int) -> int:
+    """Return how many samples are a small share of an epoch; `most` of one of which nobody knows how
+    many it has."""
+    return (
+        min(most, max(MIN_NUM, math.ceil(FRAC * known.num_samples))) if known.num_samples else most
+    )
+
+
+def num_to_learn(known: Counts) -> int:
+    """Return how many samples are watched, of all workers together."""
+    return max(share_of(known, NUM_LEARN), NUM_PROFILED_DEAR if _are_dear(known) else NUM_PROFILED)
+
+
 def num_to_prove(known: Counts) -> int:
     """Return how many kept values are made anew and compared before one is served: in a run that
-    finds those of an earlier one no more than there are samples."""
+    finds those of an earlier one more, though no more than there are samples."""
     if not known.is_proven:
-        return NUM_PROVE
+        return share_of(known, NUM_PROVE)
     num = NUM_PROVE_CHANGED if known.is_proven == SOURCES_CHANGED else NUM_PROVE
     return min(num, max(known.num_samples, 1))
 
 
 def num_first(known: Counts) -> int:
     """Return how many kept samples each worker makes anew before it serves one in an epoch."""
-    sample_s = known.timed_us / 1e6 / max(known.num_timed, 1)
-    return max(1, min(MAX_FIRST, int(FIRST_S / max(sample_s, 1e-6))))
+    few = FIRST_FRAC * known.num_samples if known.num_samples else MAX_FIRST
+    return max(1, min(MAX_FIRST, int(FIRST_S / max(sample_s(known), 1e-6)), int(few)))
+
+
+def num_alike(known: Counts, phase: Phase) -> int:
+    """Return how many whole samples the original and a cut must give alike in a worker, on each way."""
+    return NUM_ALIKE_AGAIN if phase is Phase.SERVING else min(NUM_ALIKE, share_of(known, NUM_ALIKE))
+
+
+def _are_dear(known: Counts) -> bool:
+    return known.timed_us > DEAR_US * known.num_timed
 
 
 def of_files(known: Counts) -> Counts:
@@ -191,7 +229,7 @@ def of_files(known: Counts) -> Counts:
 
 def are_cheap(known: Counts) -> bool:
     """Whether whole samples were timed, and are as quickly made as anything is read."""
-    return known.num_timed > 0 and known.timed_us / 1e6 / known.num_timed < MIN_GAIN * HIT_S
+    return known.num_timed > 0 and sample_s(known) < MIN_GAIN * HIT_S
 
 
 def depth_of(known: Counts) -> Depth | None:
@@ -205,28 +243,33 @@ def depth_of_draw(first_draw: int) -> Depth | None:
 
 
 def _is_in_vain(known: Counts) -> bool:
-    """Whether as much was kept as two epochs need, and next to nothing of it was found again."""
-    num_enough = 2 * max(known.num_samples, NUM_PROVE)
+    """Whether as much was kept as three epochs need, and next to nothing of it was found again."""
+    num_enough = 3 * max(known.num_samples, NUM_PROVE)
     return known.num_stored > num_enough and known.num_hits < known.num_stored // 4
 
 
 def are_enough(times_s: Sequence[float]) -> bool:
     """Whether so many samples tell how dear one is: of dear ones two, the first use of a library aside."""
-    return len(times_s) >= NUM_TIME or (len(times_s) > 1 and min(times_s) > 10 * MIN_GAIN * HIT_S)
+    are_dear = min(times_s) > 10 * MIN_GAIN * HIT_S
+    return len(times_s) >= NUM_TIME or (are_dear and (len(times_s) > 1 or sum(times_s) > TIMED_S))
 
 
 def may_profile(known: Counts, watched_s: float, of_s: float) -> bool:
     """Whether one more sample may be watched under a profile function, which makes it some times as
     dear. watched_s: that this worker has spent so; of_s: on what."""
-    is_dear = known.timed_us > DEAR_US * known.num_timed
-    if known.num_learnt < (NUM_PROFILED_DEAR if is_dear else NUM_PROFILED):
+    if known.num_learnt < (NUM_PROFILED_DEAR if _are_dear(known) else NUM_PROFILED):
         return True
     return watched_s < PROFILE_FRAC * of_s
 
 
+def sample_s(known: Counts) -> float:
+    """Return what one sample takes, as far as is known."""
+    return known.timed_us / 1e6 / max(known.num_timed, 1)
+
+
 def epoch_s(known: Counts) -> float:
     """Return what all samples of the dataset take, one after another."""
-    return known.num_samples * known.timed_us / 1e6 / max(known.num_timed, 1)
+    return known.num_samples * sample_s(known)
 
 
 def look_s(known: Counts) -> float:
@@ -243,6 +286,19 @@ def gains(known: Counts) -> bool:
     """Whether reading a value gains enough over making it."""
     make_s = known.made_us / 1e6 / known.num_made
     return make_s > MIN_GAIN * read_s(known.made_nbytes / known.num_made)
+
+
+def leaves_little(left_s: Sequence[float], whole_s: Sequence[float], nbytes: float) -> bool:
+    """Whether a hit gains too little, by what second halves and whole samples took of late: faster ways
+    of a library may need both halves to see that most of the first is not needed. nbytes: of a value.
+    """
+    if len(left_s) < NUM_TO_WEIGH // 2 or len(whole_s) < NUM_TO_WEIGH:
+        return False
+    return median_low(left_s) + read_s(nbytes) > MAX_LEFT * median_low(whole_s)
+
+
+def median_low(values: Sequence[float]) -> float:
+    return sorted(values)[(len(values) - 1) // 2]
 
 
 def read_s(nbytes: float) -> float:
@@ -289,13 +345,17 @@ def must_go(us_per_byte: float, wanted_us_per_byte: float) -> bool:
     return MIN_TO_DISPLACE * us_per_byte < wanted_us_per_byte
 
 
-def may_write(spent_s: float, worked_s: float, saved_s: float, num_proven: int) -> bool:
+def may_write(
+    spent_s: float, worked_s: float, saved_s: float, num_proven: int, worth: float = 0.0
+) -> bool:
     """Whether there is time to write one more value. spent_s: on writing; worked_s: on samples;
-    saved_s: by hits; num_proven: values that were made again, as there are from the second epoch on.
+    saved_s: by hits; num_proven: values that were made again, as there are from the second epoch on;
+    worth: times that a value costs more to make than to write.
     """
     if num_proven:
         return spent_s <= FREE_S + WRITE_FRAC * (worked_s + saved_s)
-    return spent_s <= FREE_S + FIRST_WRITE_FRAC * worked_s
+    frac = WORTH_WRITE_FRAC if worth >= MIN_WORTH else FIRST_WRITE_FRAC
+    return spent_s <= FREE_S + frac * worked_s
 
 
 def added(counts: Sequence[Counts]) -> Counts:
@@ -303,7 +363,10 @@ def added(counts: Sequence[Counts]) -> Counts:
     if not counts:
         return EMPTY
     sums = Counts(*(sum(column) for column in zip(*counts, strict=True)))
+    way = max(counts, key=lambda each: (each.num_alike, each.way)).way
     return sums._replace(
+        way=way,
+        num_alike=sum(each.num_alike for each in counts if each.way == way),
         first_draw=min(each.first_draw for each in counts),
         num_samples=max(each.num_samples for each in counts),
         is_proven=max(each.is_proven for each in counts),

@@ -100,23 +100,34 @@ class Place(Standing):
             if reached is not None and self._is_trusted(reached):
                 return functools.partial(self._serve, kept, reached)
             kept = None if reached is None else kept
-        return self._make_way(key, kept)
+        is_audit = self._phase is Phase.SERVING or self._desk.audit
+        return self._make_way(key, kept, is_audit=kept is not None and is_audit)
 
-    def _make_way(self, key: Key, kept: Kept | None) -> Callable[[Any], Any]:
+    def _make_way(
+        self, key: Key, kept: Kept | None, is_audit: bool = False
+    ) -> Callable[[Any], Any]:
+        """is_audit: have whole samples compared, and not only what is kept."""
         assert self._prefix is not None
-        make = self._make if self._prefix.is_whole else self._make_by_cut
-        return functools.partial(make, key, kept)
+        if self._prefix.is_whole:
+            return functools.partial(self._make, key, kept)
+        proves = is_audit or not self._proof.is_begun
+        return functools.partial(self._prove if proves else self._make_by_cut, key, kept)
 
     def _is_trusted(self, reached: Reached) -> bool:
         assert self._prefix is not None
-        return self._prefix.is_whole or self._proof.is_trusted(reached, self._phase)
+        return self._prefix.is_whole or self._proof.is_trusted(self._prefix.told, reached)
 
     def _plain(self, index: Any) -> Any:
         """Make a sample that is neither kept nor compared."""
         began_s = now_s()
         sample = self._dataset[index]
-        self._desk.worked_s += now_s() - began_s
+        took_s = now_s() - began_s
+        self._desk.worked_s += took_s
         self._tally.make_plain()
+        if self._prefix is not None and not self._prefix.is_whole:
+            self._tally.whole_s.append(took_s)
+            if self._tally.leaves_little:
+                self._leave(phases.LITTLE)
         return sample
 
     def _serve(self, kept: Kept, reached: Reached, index: Any) -> Any:
@@ -138,11 +149,13 @@ class Place(Standing):
         stood before the first half; None of a hit, which has none."""
         if prefix.is_whole:
             return prefix.go_on(index, reached)
-        generators = self._learning.generators
+        generators, began_s = self._learning.generators, now_s()
         cut = functools.partial(prefix.go_on, index, reached, is_hit=before is None)
         sample, why = self._proof.or_original(index, generators, before or generators.save(), cut)
         if why:
             self._guarded(self._differ, index, why)
+        else:
+            self._tally.left_s.append(now_s() - began_s)
         return sample
 
     def _meet(self, index: Any) -> Any:
@@ -162,34 +175,34 @@ class Place(Standing):
         """Make a sample of which all is remembered."""
         began_s = now_s()
         reached = self._first_half(key, kept, index)
-        self._desk.worked_s += now_s() - began_s
+        self._note_made(began_s, is_again=kept is not None)
         return reached.values[""]
 
     def _make_by_cut(self, key: Key, kept: Kept | None, index: Any) -> Any:
         """Make a sample of which a part is remembered."""
-        if kept is not None or not self._proof.is_begun(self._phase):
-            return self._prove(key, kept, index)
         began_s, prefix = now_s(), self._prefix  # which may be another one afterwards
         assert prefix is not None
         generators = self._learning.generators
         before = generators.save()
-        first_half = functools.partial(self._first_half, key, None, index)
+        told = prefix.told
+        first_half = functools.partial(self._first_half, key, kept, index)
         reached, why = self._proof.or_original(index, generators, before, first_half)
         if why:
             self._guarded(self._differ, index, why)
             return reached  # the dataset's sample
-        if self._proof.is_trusted(reached, self._phase):
+        if self._proof.is_trusted(told, reached):
             sample = self._go_on(prefix, index, reached, before)
-            self._desk.worked_s += now_s() - began_s
+            self._note_made(began_s, is_again=kept is not None)
             return sample
         generators.restore(before)
-        return self._prove(key, None, index)
+        return self._prove(key, kept, index)
 
     def _prove(self, key: Key, kept: Kept | None, index: Any) -> Any:
         """Make a sample by the dataset and by the cut, which goes on from what is kept if it can."""
         prefix = self._prefix
         if prefix is None or self._phase is Phase.OFF:
             return self._dataset[index]
+        told = prefix.told
         went_on_from: list[Reached] = []
 
         def cut() -> Any:
@@ -200,11 +213,20 @@ class Place(Standing):
 
         began_s = now_s()
         verdict = self._proof.of(index, self._learning.generators, cut)
-        self._desk.worked_s += now_s() - began_s
+        self._note_made(began_s, is_again=kept is not None, is_proof=True)
         if verdict.is_alike:
-            self._proof.note_alike(went_on_from[0])
+            self._proof.note_alike(told, went_on_from[0])
         self._heed(index, verdict)
         return verdict.sample
+
+    def _note_made(self, began_s: float, is_again: bool, is_proof: bool = False) -> None:
+        """Count the time of a sample. is_again: it was kept; is_proof: it was made twice."""
+        took_s = now_s() - began_s
+        self._desk.worked_s += took_s
+        if is_again:
+            self._tally.spend(prove_s=took_s)
+        elif is_proof:
+            self._tally.spend(prove_s=max(0.0, took_s - phases.sample_s(self._tally.known()[0])))
 
     def _heed(self, index: Any, verdict: Verdict) -> None:
         if verdict.what:
@@ -248,6 +270,7 @@ class Place(Standing):
         elif settled.why:
             self._leave(settled.why)
         elif self._tally.is_to_weigh or (kept is not None and self._phase is Phase.PROVING):
+            self._num_owed -= settled.has_compared and self._phase is Phase.PROVING
             self._refresh()
 
     # -- samples that nobody asked for -------------------------------------------------------------
@@ -305,8 +328,8 @@ class Place(Standing):
         sample = self._dataset[index]
         took_s = now_s() - began_s
         self._desk.worked_s += took_s
-        if self._tally.is_timed(took_s):
-            self._guarded(self._refresh)
+        self._tally.is_timed(took_s)
+        self._guarded(self._refresh)  # others may have timed enough
         return sample
 
     def _learn(self, lesson: Lesson, index: Any) -> Any:

@@ -40,6 +40,7 @@ class Prefix:
         look: of the global generators; allowed_s: for one look at all that the prefix reaches;
         lasts: another run may ask for what is kept."""
         self._dataset, self._allowed_s, self._lasts = dataset, allowed_s, lasts
+        self._told_depth = repr(depth.path).encode()
         self._global_look = self.look = look
         self._halves: Halves | None = None
         self._link: Link | None = None
@@ -61,6 +62,11 @@ class Prefix:
     @property
     def is_whole(self) -> bool:
         return self._halves is None
+
+    @property
+    def told(self) -> bytes:
+        """What tells the cut, and the state of all that its first half depends on, from all others."""
+        return self.state.now + self._told_depth
 
     @property
     def may_map(self) -> bool:

@@ -6,6 +6,7 @@ them. Only for samples that leave no trace (watch/learn.py), for the second maki
 Owner: the worker's main thread.
 """
 
+import hashlib
 import pickle
 import random
 from collections import Counter
@@ -14,7 +15,8 @@ from typing import Any, NamedTuple
 
 from stoker.memory import phases
 from stoker.memory.cut import AnotherCallee, Reached
-from stoker.memory.phases import Phase
+from stoker.memory.desk import Tally
+from stoker.memory.phases import Counts, Phase
 from stoker.memory.watch import Generators
 from stoker.reports.digest import batch_sha256
 
@@ -22,28 +24,44 @@ Ways = tuple[int, ...]  # by which the halves of a cut go on, from the outside i
 
 
 class Proof:
-    """What one worker has seen of one dataset's cut. by_chance: draws which kept samples are made
-    anew, with states of its own."""
+    """What one worker has seen of one dataset's cut, and others of the way that most samples take.
+    by_chance: draws which kept samples are made anew, with states of its own."""
 
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
+    def __init__(self, dataset: Any, tally: Tally) -> None:
+        self._dataset, self._tally = dataset, tally
         self._num_alike: Counter[Ways] = Counter()
+        self._num_needed = 1
+        self._known_way = 0  # that all workers together have seen often enough
         self.by_chance = random.Random(random.SystemRandom().getrandbits(64))
 
     def begin(self) -> None:
         """Begin anew: of another depth, or in another epoch."""
         self._num_alike.clear()
 
-    def is_begun(self, phase: Phase) -> bool:
+    def refresh(self, known: Counts, phase: Phase) -> None:
+        """Take in what other workers have seen."""
+        self._num_needed = phases.num_alike(known, phase)
+        self._known_way = known.way if known.num_alike >= self._num_needed else 0
+
+    @property
+    def is_begun(self) -> bool:
         """Whether enough samples were alike, in whatever way they went on."""
-        return self._num_alike.total() >= _num_alike(phase)
+        return self._known_way > 0 or self._num_alike.total() >= self._num_needed
 
-    def is_trusted(self, reached: Reached, phase: Phase) -> bool:
-        """Whether enough samples were alike that went on as this one will."""
-        return self._num_alike[reached.ways()] >= _num_alike(phase)
+    def is_trusted(self, state: bytes, reached: Reached) -> bool:
+        """Whether enough samples were alike that went on as this one will. state: of the cut, and of
+        all that its first half depends on."""
+        ways = reached.ways()
+        if self._num_alike[ways] < self._num_needed and self._known_way == _number(state, ways):
+            self._num_alike[ways] = self._num_needed
+        return self._num_alike[ways] >= self._num_needed
 
-    def note_alike(self, reached: Reached) -> None:
-        self._num_alike[reached.ways()] += 1
+    def note_alike(self, state: bytes, reached: Reached) -> None:
+        ways = reached.ways()
+        self._num_alike[ways] += 1
+        way, counts = _number(state, ways), self._tally.counts
+        if way == counts.way or not counts.num_alike:
+            self._tally.put(way=way, num_alike=counts.num_alike + 1)
 
     def of(self, index: Any, generators: Generators, cut: Callable[[], Any]) -> "Verdict":
         """Compare what the dataset makes with what `cut` makes. Raises what the dataset raises."""
@@ -77,8 +95,10 @@ class Proof:
         return self._dataset[index], why
 
 
-def _num_alike(phase: Phase) -> int:
-    return phases.NUM_ALIKE_AGAIN if phase is Phase.SERVING else phases.NUM_ALIKE
+def _number(state: bytes, ways: Ways) -> int:
+    """Return 63 bits, and never 0, that tell a way from all others of whatever state."""
+    told = hashlib.blake2b(state + repr(ways).encode(), digest_size=8).digest()
+    return int.from_bytes(told) >> 1 | 1
 
 
 class Verdict(NamedTuple):

@@ -99,4 +99,7 @@ def _place(name: str, why: str, counts: Counts) -> RememberedPlace:
         num_differed=counts.num_differed,
         stored_nbytes=counts.stored_nbytes,
         saved_s=counts.saved_us / 1e6,
+        learn_s=counts.learn_us / 1e6,
+        prove_s=counts.prove_us / 1e6,
+        write_s=counts.write_us / 1e6,
     )

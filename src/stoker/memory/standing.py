@@ -53,7 +53,7 @@ class Learning:
 
     def lesson(self) -> Lesson:
         """Return what watches the next sample. Raises Unwatchable."""
-        desk = self._desk
+        desk, began_s = self._desk, now_s()
         desk.watch_readers()
         counts, _ = self._tally.known()
         if not self._num_watched:
@@ -65,14 +65,18 @@ class Learning:
         profiles = phases.may_profile(counts, self._watched_s, phases.epoch_s(counts))
         state = self.state if compares else None
         look = self.generators.look
-        return Lesson(look, desk.opened, state, counts.first_draw, profiles, desk.trusted)
+        lesson = Lesson(look, desk.opened, state, counts.first_draw, profiles, desk.trusted)
+        self._tally.spend(learn_s=now_s() - began_s)
+        return lesson
 
     def make(self, lesson: Lesson, index: Any, split: Split | None) -> tuple[Any, Finding]:
         """Return the sample and what was found. Raises what the dataset raises."""
         began_s = now_s()
         sample, finding = lesson.make(self._dataset, index, split)
-        self._watched_s += now_s() - began_s
+        took_s = now_s() - began_s
+        self._watched_s += took_s
         self._num_watched += 1
+        self._tally.spend(learn_s=max(0.0, took_s - phases.sample_s(self._tally.known()[0])))
         return sample, finding
 
     def note(self, finding: Finding) -> None:
@@ -96,7 +100,7 @@ class Standing:
         self._prefix: Prefix | None = None
         self._depth: Depth | None = None
         self._learning = Learning(desk, dataset, self._tally)
-        self._proof = Proof(dataset)
+        self._proof = Proof(dataset, self._tally)
         self._num_owed = 0  # kept samples to be made anew before one is served in this epoch
         self._num_stood_for = 0  # hits that those stand for, this worker's first ones
         self._num_proven = self._num_to_prove = self._num_hits = 0  # by all workers
@@ -124,6 +128,7 @@ class Standing:
         self._num_proven, self._num_hits = counts.num_proven, counts.num_hits
         self._num_to_prove, self._is_again = phases.num_to_prove(counts), counts.is_proven > 0
         self._is_of_session = counts.num_of_session > 0
+        self._proof.refresh(counts, phase)
         if phase is Phase.SERVING or counts.num_differed:
             self._tally.note_for_others(counts)
         if phase is Phase.SERVING and self._desk.audit:
@@ -137,12 +142,14 @@ class Standing:
             depth = phases.depth_of(counts)
             assert depth is not None  # or the phase were another
             split = None if depth.is_whole else self._split()
-            look, lasts = self._desk.look, self._desk.stores.lasts
+            look, lasts, began_s = self._desk.look, self._desk.stores.lasts, now_s()
             self._prefix = Prefix(self._dataset, depth, split, look, phases.look_s(counts), lasts)
             if not depth.is_whole:
                 self._learning.state()  # for the generators that second halves draw from
             self._dropped = b""
             self._depth = depth
+            self._tally.put(way=0, num_alike=0)  # of another depth
+            self._tally.spend(learn_s=now_s() - began_s)
             self._begin_epoch()
         self._phase = phase
         self._tally.begin_phase(phase)
@@ -179,7 +186,9 @@ class Standing:
     def _restate(self) -> None:
         """Raises Unwatchable."""
         assert self._prefix is not None
+        began_s = now_s()
         self._prefix.restate()
+        self._tally.spend(learn_s=now_s() - began_s)
         self._dropped = b""  # the state may be one of those
         if self._prefix.num_moves > MAX_MOVES:
             self._leave("what its samples depend on changes while they are made")
@@ -198,7 +207,7 @@ class Standing:
     def _leave(self, why: str) -> None:
         """Leave the dataset alone from here on, and say why."""
         self._phase = Phase.OFF
-        if not phases.are_cheap(self._tally.known()[0]):
+        if why != phases.LITTLE and not phases.are_cheap(self._tally.known()[0]):
             self._make_alone = self._desk.make_alone
         self._tally.say_why(why)
 

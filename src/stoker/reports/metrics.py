@@ -168,7 +168,10 @@ class RememberedPlace:
     num_checked: int
     num_differed: int
     stored_nbytes: int
-    saved_s: float  # of workers' time
+    saved_s: float  # of workers' time, as all that follow
+    learn_s: float = 0.0  # samples under watch, and looks at what they depend on
+    prove_s: float = 0.0  # samples that were made again
+    write_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

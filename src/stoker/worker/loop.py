@@ -22,6 +22,7 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import _DatasetKind, _utils
 from torch.utils.data.graph_settings import apply_random_seed
 
+from stoker import trusted
 from stoker.clock import Deadline, now_s, thread_cpu_s
 from stoker.fast.place import FastFunctions
 from stoker.fast.report import pack_news
@@ -125,6 +126,7 @@ class Worker:
         try:
             if job.worker_init_fn is not None and self._chain is not None:
                 job.worker_init_fn(self._chain)
+                trusted.look_again()
             self._open()
         except Exception:
             self._init_failure = self._caught()

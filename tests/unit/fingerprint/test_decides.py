@@ -9,6 +9,7 @@ import decimal
 import functools
 import itertools
 import locale
+import os
 import re
 import sys
 import time
@@ -16,6 +17,7 @@ import types
 import warnings
 
 import numpy as np
+import pandas
 import PIL.Image
 import PIL.ImageFile
 import PIL.PngImagePlugin
@@ -202,6 +204,50 @@ def test_each_field_of_a_code_object_counts_but_where_it_stands(change):
     except ValueError:
         pytest.skip("not of this function")
     assert look(f=made) != before
+
+
+# -- tables and sets -----------------------------------------------------------------------------
+
+CHANGES_OF_A_TABLE = {
+    "a number": lambda table: table.isetitem(1, [0, 1, 3]),
+    "a text": lambda table: table.isetitem(0, ["a", "b", "d"]),
+    "a type": lambda table: table.isetitem(1, np.array([0, 1, 2], np.int8)),
+    "a column's name": lambda table: setattr(table, "columns", ["file", "class"]),
+    "the rows' names": lambda table: setattr(table, "index", [3, 4, 5]),
+    "the index's name": lambda table: setattr(table.index, "name", "row"),
+    "an attribute": lambda table: table.attrs.update(a=1),
+    "a flag": lambda table: setattr(table.flags, "allows_duplicate_labels", False),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES_OF_A_TABLE.values(), ids=CHANGES_OF_A_TABLE)
+def test_a_table_of_pandas_is_watched(change):
+    table = pandas.DataFrame({"file": ["a", "b", "c"], "label": [0, 1, 2]})
+    before = look(table=table)
+    assert table.iloc[1, 0] == "b" and table.loc[2, "label"] == 2 and 2 in table.index
+    assert type(before) is bytes
+    assert look(table=table) == before == look(table=table.copy())
+    change(table)
+    now = look(table=table)
+    assert type(now) is bytes and now != before
+
+
+def test_an_accessor_that_is_put_into_pandas_moves_it(script):
+    before = look(put_in=trusted.put_in(fresh=True))
+    module = script("class Added:\n    def __init__(self, table): pass")
+    pandas.api.extensions.register_dataframe_accessor("added")(module.Added)
+    try:
+        assert look(put_in=trusted.put_in(fresh=True)) != before
+    finally:
+        del pandas.DataFrame.added
+        pandas.DataFrame._accessors.discard("added")
+
+
+def test_a_set_of_tuples_has_an_order_and_one_of_objects_has_none():
+    first, second = (look(of={("tarfile", name), frozenset({("a", 1)})}) for name in ("A", "B"))
+    assert type(first) is type(second) is bytes and first != second
+    with pytest.raises(Unwatchable, match="no order"):
+        fingerprint({"of": {("tarfile", object())}}, Deadline(10))
 
 
 # -- names that are found at run time ------------------------------------------------------------
@@ -423,6 +469,37 @@ def test_what_is_put_into_a_library_is_part_of_the_state(script, monkeypatch):
     script(HEAD + "torch.nn.Mish.forward = lambda self, x: 1")
     monkeypatch.setattr(trusted, "_look_again_s", 0.0)
     assert state() != before
+
+
+def in_child(call):
+    """The exit code that a call gives in a forked process."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(call())
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_process_that_is_forked_behind_a_look_need_not_look(monkeypatch):
+    looks = []
+    monkeypatch.setattr(trusted._Search, "found", lambda self: looks.append(1) or iter(()))
+
+    def num_looks(*before):
+        for call in before:
+            call()
+        trusted.put_in()
+        return len(looks)
+
+    with trusted.looked_for_children():
+        assert in_child(num_looks) == 1  # this process's
+        assert in_child(functools.partial(num_looks, trusted.look_again)) == 2
+    assert in_child(num_looks) == 2
+
+
+def test_code_that_is_replaced_in_a_known_function_moves_it(monkeypatch):
+    function = torch.nn.functional.hardswish
+    before = look(put_in=trusted.put_in(fresh=True))
+    monkeypatch.setattr(function, "__code__", (lambda input, inplace=False: input).__code__)
+    assert look(put_in=trusted.put_in(fresh=True)) != before
 
 
 def test_a_seed_of_hashes_lasts_and_a_job_is_known_by_its_bytes():

@@ -15,6 +15,7 @@ from stoker.memory.phases import (
     Counts,
     Depth,
     Phase,
+    added,
     are_enough,
     depth_of,
     look_s,
@@ -48,7 +49,7 @@ def test_a_place_is_timed_learns_proves_and_serves():
         ({"first_draw": packed((0,))}, "very first step"),
         ({"first_draw": packed((0, 0, 0))}, "very first step"),
         ({"timed_us": NUM_TIME * 30}, "as quickly as read"),
-        ({"num_samples": 100, "num_stored": 300, "num_hits": 5}, "from epoch to epoch"),
+        ({"num_samples": 100, "num_stored": 301, "num_hits": 5}, "from epoch to epoch"),
         ({"num_made": NUM_TO_WEIGH, "made_us": NUM_TO_WEIGH * 10}, "as quickly as read"),
     ],
 )
@@ -56,6 +57,35 @@ def test_a_place_is_left_alone_and_says_why(changed, why):
     phase, told = phase_of(LEARNT._replace(**changed), "")
     assert phase is Phase.OFF
     assert why in told
+
+
+@pytest.mark.parametrize(
+    ("num_samples", "num_learnt", "num_proven", "num_first"),
+    [(0, 16, 32, 4), (24, 4, 2, 1), (200, 6, 6, 1), (800, 16, 24, 4), (10**6, 16, 32, 4)],
+)
+def test_little_data_needs_few_proofs(num_samples, num_learnt, num_proven, num_first):
+    """Three per cent of an epoch."""
+    known = LEARNT._replace(num_samples=num_samples)
+    assert phases.num_to_learn(known) == num_learnt
+    assert phases.num_to_prove(known) == num_proven
+    assert phases.num_first(known) == num_first
+    dear = known._replace(timed_us=NUM_TIME * 1_000_000)
+    assert phases.num_first(dear) == 1
+    assert phases.num_to_learn(dear) == (2 if num_samples == 24 else num_learnt)
+    again = known._replace(is_proven=1)
+    assert phases.num_to_prove(again) == min(NUM_PROVE, max(num_samples, 1))
+
+
+def test_faster_ways_of_a_library_may_leave_nothing_to_be_gained():
+    whole_s = [0.001] * 16
+    assert phases.leaves_little([0.0009] * 8, whole_s, nbytes=1000)
+    assert not phases.leaves_little([0.0003] * 8, whole_s, nbytes=1000)
+    assert not phases.leaves_little([0.0009] * 7, whole_s, nbytes=1000)  # not known yet
+
+
+def test_a_way_through_a_cut_is_counted_over_all_workers():
+    rows = [EMPTY._replace(way=way, num_alike=num) for way, num in ((5, 2), (7, 1), (5, 1))]
+    assert (added(rows).way, added(rows).num_alike) == (5, 3)
 
 
 def test_what_a_worker_has_found_turns_a_place_off():
@@ -124,6 +154,9 @@ def test_writing_takes_a_small_share_until_it_has_proved_worth_it():
     for num_proven, frac in ((0, 0.006), (1, 0.15)):
         assert may_write(FREE_S + 10 * frac - 0.001, 10.0, 0.0, num_proven)
         assert not may_write(FREE_S + 10 * frac + 0.001, 10.0, 0.0, num_proven)
+    assert may_write(FREE_S + 0.999, 10.0, 0.0, 0, worth=6.0)
+    assert not may_write(FREE_S + 1.001, 10.0, 0.0, 0, worth=6.0)
+    assert not may_write(FREE_S + 0.999, 10.0, 0.0, 0, worth=5.9)
 
 
 @pytest.mark.parametrize(
@@ -136,6 +169,7 @@ def test_a_look_at_a_dataset_takes_a_small_share_of_an_epoch(num_samples, allowe
 def test_dear_samples_are_timed_twice_and_cheap_ones_more_often():
     assert not are_enough([0.5])
     assert are_enough([0.5, 0.1])
+    assert are_enough([0.6])  # whatever was imported
     assert not are_enough([0.5, 0.0001])
     assert are_enough([0.5, *[0.0001] * (NUM_TIME - 1)])
 

@@ -78,9 +78,11 @@ def test_a_workers_first_hits_are_made_anew_and_stand_for_those_behind_them(shel
             assert seeded(worker.get, index) == seeded(dataset.__getitem__, index)
     worker._tally.close()
     counts = worker._tally.counts
-    num_first = phases.num_first(place._tally.known()[0])
-    assert counts.num_checked == num_first > 1
-    assert counts.num_hits == impure.NUM // 2 + num_first // 2  # and those that nobody asked for
+    known = place._tally.known()[0]
+    assert phases.num_first(known._replace(num_samples=1000)) > phases.num_first(known) == 1
+    # One that nobody asked for, or one that was; the cut of this environment is compared once, too.
+    assert 1 <= counts.num_checked <= 2
+    assert impure.NUM // 2 <= counts.num_hits <= impure.NUM // 2 + counts.num_checked
 
 
 def test_what_a_sample_imports_is_looked_at_however_it_was_made(

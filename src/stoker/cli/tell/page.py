@@ -323,11 +323,17 @@ def _ways(report: dict[str, Any]) -> list[str]:
     """Return what was remembered and what was made faster, each if anything was."""
     parts = []
     remembered = [
-        [each["place"], each["phase"], f"{each['num_hits']:,}", f"{each['num_checked']:,}", each["why"]]
+        [
+            each["place"], each["phase"], f"{each['num_hits']:,}", f"{each['num_checked']:,}",
+            *(f"{each[name]:,.1f} s" for name in ("learn_s", "prove_s", "write_s", "saved_s")), each["why"],
+        ]
         for each in (report["cache"] or {"places": ()})["places"]
     ]  # fmt: skip
     if remembered:
-        heads = ["place", "phase", "#found", "#compared", "left alone because"]
+        heads = [
+            "place", "phase", "#found", "#compared", "#learning took", "#proving", "#writing", "#saved",
+            "left alone because",
+        ]  # fmt: skip
         parts += ["<h2>Remembered work</h2>", _table(heads, remembered)]
     fast = [
         [each["place"], f"{each['num_made']:,}", f"{each['num_checked']:,}", each["why"]]

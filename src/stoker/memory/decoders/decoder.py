@@ -272,7 +272,7 @@ class Decoder:
             self._compare(key, work, kept, memory, parts)
         else:
             self._keep(key, parts, made_s)
-        self._desk.spent_s += thread_cpu_s() + stores.wrote_s - before_s
+        self._tally.spend_on_value(thread_cpu_s() + stores.wrote_s - before_s)
 
     def _keep(self, key: Key, parts: list[memoryview], made_s: float) -> None:
         self._tally.keep(key, parts, made_s)
