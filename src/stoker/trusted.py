@@ -160,6 +160,7 @@ class _Space(NamedTuple):
     """What one look has found in the names of a module or class: the rest of it need not be looked at
     again, while each name leads to the same object, and that to the same code or class."""
 
+    names: list[str]
     values: list[Any]
     functions: list[types.FunctionType]  # and those that other values call
     codes: list[types.CodeType]
@@ -168,9 +169,9 @@ class _Space(NamedTuple):
     found: list[tuple[str, object]]
     inner: list[type]  # classes to be looked into
 
-    def is_same(self, values: list[Any]) -> bool:
+    def is_same(self, names: list[str], values: list[Any]) -> bool:
         return (
-            len(values) == len(self.values)
+            names == self.names
             and all(map(is_, values, self.values))
             and all(map(is_, map(_code_of, self.functions), self.codes))
             and all(map(is_, map(type, self.objects), self.kinds))
@@ -239,10 +240,10 @@ class _Search:
                 yield f"torch.library {each}", _NOBODY_SEES
 
     def _in_space(self, owner: Any, held: Any, path: str) -> Iterator[tuple[str, object]]:
-        values = list(held.values())
+        names, values = list(held), list(held.values())
         space = self._spaces.get(owner)
-        if space is None or not space.is_same(values):
-            space = self._spaces[owner] = self._looked_into(list(held.items()), path)
+        if space is None or not space.is_same(names, values):
+            space = self._spaces[owner] = self._looked_into(names, values, path)
         yield from space.found
         for kind in space.inner:
             if kind not in self._seen:
@@ -253,8 +254,7 @@ class _Search:
                     if self._is_scripts(each):
                         yield f"{own}: {each.__qualname__}", each
 
-    def _looked_into(self, items: list[tuple[str, Any]], path: str) -> _Space:
-        values = [value for _, value in items]
+    def _looked_into(self, names: list[str], values: list[Any], path: str) -> _Space:
         may = self._may_change
         kinds = list(map(type, values))
         for kind in set(kinds).difference(may):
@@ -263,9 +263,9 @@ class _Search:
         functions = [each for each in map(_function_of, changing) if each is not None]
         objects = [each for each in changing if type(each) not in _CALLING]
         codes = list(map(_code_of, functions))
-        space = _Space(values, functions, codes, objects, list(map(type, objects)), [], [])
+        space = _Space(names, values, functions, codes, objects, list(map(type, objects)), [], [])
         dull, files = self._dull, self._files
-        for name, value in items:
+        for name, value in zip(names, values, strict=True):
             kind = type(value)
             if kind in dull or (
                 kind is _FUNCTION and files.get(value.__code__.co_filename) is False
