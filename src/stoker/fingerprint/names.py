@@ -17,6 +17,7 @@ _NOTHING = {"CACHE", "EXTENDED_ARG", "NOP", "NOT_TAKEN"}
 _OF_LOCALS = ("FAST", "DEREF", "CLOSURE")  # in the names of instructions that use a local name
 _ONLY_BIND = {"COPY_FREE_VARS", "MAKE_CELL", "STORE_DEREF", "STORE_FAST", "STORE_FAST_STORE_FAST"}
 _ONLY_HAND_ON = {"COPY_FREE_VARS", "LOAD_CLOSURE", "MAKE_CELL"}  # to functions inside
+_HAND_ON_CELLS = {"LOAD_FAST", "LOAD_FAST_BORROW"}
 _OF_ATTRIBUTES = {"DELETE_ATTR", "LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR"}
 _LEFT_OUT = {"EXTENDED_ARG", "NOP", "PRECALL", "PUSH_NULL", "RESUME"}
 
@@ -99,7 +100,7 @@ def _attributes_in(code: types.CodeType, name: str, has_len: bool) -> set[str] |
     ):
         used = _locals_in(step)
         is_handed_on = step.opname in _ONLY_HAND_ON or (
-            step.opname == "LOAD_FAST" and name in code.co_cellvars  # as from Python 3.13 on
+            step.opname in _HAND_ON_CELLS and name in code.co_cellvars  # as from Python 3.13 on
         )
         if name not in used or is_handed_on:
             continue

@@ -36,6 +36,14 @@ class OneLine(Base):
         return self.transform(load(self.items[i])), self.items[i]
 
 
+class Annotated(Base):
+    """The compiler makes scopes of its own for a default and, as from Python 3.14 on, for annotations."""
+
+    def __getitem__(self, i: int, key=lambda pair: pair[0]) -> tuple:
+        value = load(self.items[i])
+        return self.transform(value), key((value, i))
+
+
 class Branches(Base):
     def __getitem__(self, i):
         x = self.items[i]

@@ -59,7 +59,9 @@ def locals_of(function: types.FunctionType, node: ast.FunctionDef) -> frozenset[
         _check_name(inner)
     for name in names_in(function.__code__):
         _check_global(function, name)
-    told = symtable.symtable(ast.unparse(node), "", "exec").get_children()[0].get_symbols()
+    inside = symtable.symtable(ast.unparse(node), "", "exec").get_children()
+    # Before it come lambdas among its defaults, and what gives its annotations, as from Python 3.14 on.
+    told = [each for each in inside if each.get_name() == node.name][-1].get_symbols()
     if any(_may_outlive(*each, function) for each in _functions_made_in(node)):
         lasting = {
             each.get_name() for each in told if each.is_parameter() and not each.is_assigned()
