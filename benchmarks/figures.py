@@ -212,6 +212,17 @@ def remembered(case: str, bar: float, num_samples: int, num_warm: int = 3) -> Ca
     )
 
 
+def early(case: str, num: int, bar: float) -> Case:
+    """All epochs together, from the first iter() on."""
+    label = f"{case}, {num} epochs"
+    return Case(
+        script="early.py",
+        label=label,
+        flags=("--case", case, *num_epochs(num)),
+        checks=(at_least(bar, "loop_s", how=How.SPEED, what=f"torch, {label}"),),
+    )
+
+
 def remembered_half() -> Case:
     """With memory for half of the samples."""
     check = at_least(1.8, "later_per_s", what="torch, room for half of them")
@@ -978,6 +989,19 @@ FIGURES = {
                 remembered("photos-train", 2.2, 768),
                 remembered("resize-crop", 5, 8_192),
                 remembered_half(),
+            ),
+        ),
+        Figure(
+            name="early",
+            work="whole loops of short jobs on little data, whose workers begin anew in each epoch",
+            cases=(
+                early("finetune", 3, 2.0),
+                early("finetune", 10, 2.8),
+                early("new", 3, 1.7),
+                early("table", 5, 2.5),
+                early("mel", 5, 3.0),
+                early("mel-clean", 5, 3.2),
+                early("clips", 5, 3.0),
             ),
         ),
         Figure(

@@ -74,7 +74,7 @@ GROUPS = {
         "handover", "handover-small",
     ),
     "Remembered work": (
-        "remembered-photos", "remembered-sounds", "remembered-volumes", "remembered-scans",
+        "early", "remembered-photos", "remembered-sounds", "remembered-volumes", "remembered-scans",
         "remembered-videos", "remembered-cold", "remembered-nothing",
     ),
     "Other machines": (

@@ -14,9 +14,7 @@ from stoker.errors import ConfigError
 
 USER_FILE = "stoker/config.toml"  # in $XDG_CONFIG_HOME, which is ~/.config unless it is set
 ORIGINS = "STOKER_ORIGINS"  # where each setting of a run comes from, a line each; for its log
-PAGE_URL = (
-    "STOKER_PAGE_URL"  # where the run's page will be, as it was printed before the command started
-)
+PAGE_URL = "STOKER_PAGE_URL"  # of the run's page, as it was printed before the command started
 STORAGE = (
     "STOKER_STORAGE"  # the socket of the storage process, where a run has mounts, and their folders
 )

@@ -1,6 +1,6 @@
-"""Imports modules without a garbage collection in the midst.
+"""Runs imports, and what else makes much that stays, without a garbage collection in the midst.
 
-What an import makes is there to stay. So many new objects bring about a collection of all that the
+So many new objects bring about a collection of all that the
 script has: 0.1 s with torch alone, more with a dataset that is a list of dictionaries.
 Measured: benchmarks/start.py
 

@@ -1310,6 +1310,18 @@ class OfATable(Base):
         return numbers(i, work(len(text)), self.labels.iloc[i, 1])
 
 
+class CallsAnAttribute(Base):
+    """A function that the script has given it."""
+
+    becomes = KEPT
+
+    def made(self, i):
+        return numbers(i, hard_work(i) + random.random())
+
+    def __getitem__(self, i):
+        return self.made(i)
+
+
 class OfTwo(Base):
     """Its index is a tuple, as samplers of several sizes give them."""
 

@@ -40,10 +40,8 @@ _CODE = (types.FunctionType, type, types.ModuleType)
 # they are first used. Random transforms of these libraries note each call's numbers in themselves.
 # Source: monai/data/image_reader.py and transforms/inverse.py, 1.6
 # pandas' indexes, and its tables before pandas 3, keep what they have looked up of themselves, and who shares them.
-_OF_READERS, _LOOKED_UP = (
-    {"filenames", "has_series"},
-    {"_cache", "_item_cache", "_references", "_obj"},
-)
+_OF_READERS = {"filenames", "has_series"}
+_LOOKED_UP = {"_cache", "_item_cache", "_obj", "_references"}
 _GENERATOR = "R"  # the attribute of MONAI's random transforms that holds theirs
 _RANDOM = {"albumentations", "monai"}
 _NAMES = {*_OF_READERS, *_LOOKED_UP, "_tracing"}

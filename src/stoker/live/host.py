@@ -6,9 +6,7 @@ from pathlib import Path
 from stoker.clock import now_s
 from stoker.live.feed import Host
 
-READ_FRAC = (
-    0.01  # of the time, that reading processes' memory takes at most: a large one's is milliseconds
-)
+READ_FRAC = 0.01  # of the time, for reading processes' memory: a large one's takes milliseconds
 _PPID, _STACK = 1, 25  # in /proc/PID/stat, behind the name: fields 4 and 28
 
 

@@ -26,7 +26,7 @@ from torch.utils.data.dataloader import (
     _sharding_worker_init_fn,
 )
 
-from stoker import stack
+from stoker import at_fork, stack
 from stoker.clock import Deadline
 from stoker.errors import BrokenGuarantee
 from stoker.fast.report import FastWish
@@ -173,7 +173,11 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             may_hedge=options.may_hedge,
         )
         num_to_fork = state.num_chains if is_forked else 0
-        are_to_look = is_forked and options.wish is not None
+        are_to_look = (
+            is_forked
+            and options.wish is not None
+            and not at_fork.has_functions_of_the_scripts()  # they run in between
+        )
         with looked_for_children() if are_to_look else contextlib.nullcontext():
             return Driver(
                 state,

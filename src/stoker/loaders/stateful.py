@@ -81,14 +81,11 @@ class StatefulIterator(StreamIterator, _StatefulMultiProcessingDataLoaderIter): 
             self._worker_key(chain): _IncrementalWorkerState(state)
             for chain, state in enumerate(states)
         }
-        return (
-            super()
-            ._job(options)
-            ._replace(
-                may_save=False,  # it would have to hold torchdata's books as well
-                worker_states=tuple(states),
-                make_worker=StatefulWorker,
-            )
+        job = super()._job(options)
+        return job._replace(
+            may_save=False,  # it would have to hold torchdata's books as well
+            worker_states=tuple(states),
+            make_worker=StatefulWorker,
         )
 
     # -- torchdata's own protocol --------------------------------------------------------------

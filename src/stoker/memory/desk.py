@@ -82,12 +82,9 @@ class Tally:
         self.whole_s: deque[float] = deque(maxlen=phases.NUM_TO_WEIGH)
         self._nbytes = 0  # of the last value
         self._num_written = 0  # values that were kept or compared
-        self._spent_s = {
-            "learn_us": 0.0,
-            "prove_us": 0.0,
-            "write_us": 0.0,
-        }  # since the worker began
-        self._counted_us = dict.fromkeys(self._spent_s, 0)  # of that
+        # Of the worker's time, by the count that tells of it; and what was counted of that.
+        self._spent_s = {"learn_us": 0.0, "prove_us": 0.0, "write_us": 0.0}
+        self._counted_us = dict.fromkeys(self._spent_s, 0)
         self.num_calls = 0  # samples asked for, kept or not
         self._kept_at: dict[bytes, int] = {}  # of keys, the number of the call, while that matters
         self._is_proving = False

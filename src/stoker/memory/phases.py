@@ -214,7 +214,7 @@ def num_first(known: Counts) -> int:
 
 def num_alike(known: Counts, phase: Phase) -> int:
     """Return how many whole samples the original and a cut must give alike in a worker, on each way."""
-    return NUM_ALIKE_AGAIN if phase is Phase.SERVING else min(NUM_ALIKE, share_of(known, NUM_ALIKE))
+    return NUM_ALIKE_AGAIN if phase is Phase.SERVING else share_of(known, NUM_ALIKE)
 
 
 def _are_dear(known: Counts) -> bool:

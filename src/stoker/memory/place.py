@@ -65,7 +65,7 @@ class Place(Standing):
             return functools.partial(self._learn, self._learning.lesson())
         prefix = self._prefix
         assert prefix is not None
-        if prefix.has_imported:  # in whatever way a sample was made
+        if prefix.has_imported:  # a library may have told the environment something
             self._restate()
             if self._phase is Phase.OFF:
                 return self._plain
@@ -110,7 +110,7 @@ class Place(Standing):
         assert self._prefix is not None
         if self._prefix.is_whole:
             return functools.partial(self._make, key, kept)
-        proves = is_audit or not self._proof.is_begun
+        proves = is_audit or not self._proof.is_begun(self._prefix.told)
         return functools.partial(self._prove if proves else self._make_by_cut, key, kept)
 
     def _is_trusted(self, reached: Reached) -> bool:
@@ -252,8 +252,6 @@ class Place(Standing):
         if trace:
             self._leave(trace)
         has_imported = self._desk.watch_readers()  # then a file may have been opened unseen
-        if has_imported:
-            self._guarded(self._restate)  # a library may have told the environment something
         took_another = prefix.took_another()  # which may have drawn
         if trace or has_drawn or has_imported or took_another:
             self._tally.count(num_misses=1)
@@ -270,7 +268,8 @@ class Place(Standing):
         elif settled.why:
             self._leave(settled.why)
         elif self._tally.is_to_weigh or (kept is not None and self._phase is Phase.PROVING):
-            self._num_owed -= settled.has_compared and self._phase is Phase.PROVING
+            if settled.has_compared and self._phase is Phase.PROVING:
+                self._num_owed -= 1
             self._refresh()
 
     # -- samples that nobody asked for -------------------------------------------------------------

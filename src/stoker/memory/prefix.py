@@ -23,7 +23,7 @@ _SIZED = (list, dict, set)
 class Prefix:
     """The first part of one dataset's samples. Raises NotCuttable, Unwatchable.
 
-    state: of all that it depends on; apart: the generators that it reaches, and where arrays lie
+    state: of all that it depends on; told: that, and what tells the cut from others; apart: the generators that it reaches, and where arrays lie
     that it reaches; look: tells where these generators and the global ones stand.
     """
 
@@ -40,7 +40,7 @@ class Prefix:
         look: of the global generators; allowed_s: for one look at all that the prefix reaches;
         lasts: another run may ask for what is kept."""
         self._dataset, self._allowed_s, self._lasts = dataset, allowed_s, lasts
-        self._told_depth = repr(depth.path).encode()
+        self._depth = depth
         self._global_look = self.look = look
         self._halves: Halves | None = None
         self._link: Link | None = None
@@ -49,7 +49,7 @@ class Prefix:
                 raise NotCuttable(f"draws random numbers, and cannot be split: {split}")
             assert split is not None
             self._halves, self._link = cut_at(split.function, depth.path)
-        self.state = NO_STATE
+        self.state, self.told = NO_STATE, b""
         self.apart = Apart()
         self.num_moves = 0
         self._reach = Reach({}, [])
@@ -62,11 +62,6 @@ class Prefix:
     @property
     def is_whole(self) -> bool:
         return self._halves is None
-
-    @property
-    def told(self) -> bytes:
-        """What tells the cut, and the state of all that its first half depends on, from all others."""
-        return self.state.now + self._told_depth
 
     @property
     def may_map(self) -> bool:
@@ -152,6 +147,9 @@ class Prefix:
         state = state_of(self._reach.values, apart, allowed_s, self._lasts)
         self.num_moves += not is_first and self.state.now != state.now
         self.state, self.apart = state, apart
+        codes = [level.halves.function.__code__ for level in self._levels()]
+        cut = [(each.co_code, each.co_names, each.co_consts) for each in codes]
+        self.told = state.now + repr((self._depth.path, cut)).encode()
         self.look = Generators(self._global_look, apart.generators).look
         self._surface = self._surface_now()
         self._looked_s = now_s()

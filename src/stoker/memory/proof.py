@@ -43,14 +43,14 @@ class Proof:
         self._num_needed = phases.num_alike(known, phase)
         self._known_way = known.way if known.num_alike >= self._num_needed else 0
 
-    @property
-    def is_begun(self) -> bool:
-        """Whether enough samples were alike, in whatever way they went on."""
-        return self._known_way > 0 or self._num_alike.total() >= self._num_needed
+    def is_begun(self, state: bytes) -> bool:
+        """Whether enough samples were alike, in whatever way they went on. state: of the cut, and of
+        all that its first half depends on."""
+        is_known = self._known_way >> _WAY_BITS == _of_state(state)
+        return is_known or self._num_alike.total() >= self._num_needed
 
     def is_trusted(self, state: bytes, reached: Reached) -> bool:
-        """Whether enough samples were alike that went on as this one will. state: of the cut, and of
-        all that its first half depends on."""
+        """Whether enough samples were alike that went on as this one will. state: see `is_begun`."""
         ways = reached.ways()
         if self._num_alike[ways] < self._num_needed and self._known_way == _number(state, ways):
             self._num_alike[ways] = self._num_needed
@@ -95,10 +95,18 @@ class Proof:
         return self._dataset[index], why
 
 
+_WAY_BITS = 48
+
+
 def _number(state: bytes, ways: Ways) -> int:
-    """Return 63 bits, and never 0, that tell a way from all others of whatever state."""
-    told = hashlib.blake2b(state + repr(ways).encode(), digest_size=8).digest()
-    return int.from_bytes(told) >> 1 | 1
+    """Return 63 bits that tell a way from all others of whatever state; the first 15 are its state's."""
+    told = hashlib.blake2b(state + repr(ways).encode(), digest_size=_WAY_BITS // 8).digest()
+    return _of_state(state) << _WAY_BITS | int.from_bytes(told)
+
+
+def _of_state(state: bytes) -> int:
+    """Return 15 bits, and never 0."""
+    return int.from_bytes(hashlib.blake2b(state, digest_size=2).digest()) >> 1 | 1
 
 
 class Verdict(NamedTuple):

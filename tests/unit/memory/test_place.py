@@ -69,8 +69,11 @@ def test_a_depth_that_another_worker_changes_between_two_samples_changes_none(sh
         assert seeded(again.get, index) == seeded(dataset.__getitem__, index)
 
 
-def test_a_workers_first_hits_are_made_anew_and_stand_for_those_behind_them(shelf, served):
+def test_a_workers_first_hits_are_made_anew_and_stand_for_those_behind_them(
+    shelf, served, monkeypatch
+):
     """Of a worker that is started for an epoch, as most are."""
+    monkeypatch.setattr(phases, "FIRST_FRAC", 1.0)  # of so little data
     dataset, place = served
     for seat in (2, 3):  # for the first the environment is another: pytest tells it where it is
         worker = place_in(shelf, dataset, seat)
@@ -78,11 +81,9 @@ def test_a_workers_first_hits_are_made_anew_and_stand_for_those_behind_them(shel
             assert seeded(worker.get, index) == seeded(dataset.__getitem__, index)
     worker._tally.close()
     counts = worker._tally.counts
-    known = place._tally.known()[0]
-    assert phases.num_first(known._replace(num_samples=1000)) > phases.num_first(known) == 1
-    # One that nobody asked for, or one that was; the cut of this environment is compared once, too.
-    assert 1 <= counts.num_checked <= 2
-    assert impure.NUM // 2 <= counts.num_hits <= impure.NUM // 2 + counts.num_checked
+    num_first = phases.num_first(place._tally.known()[0])
+    assert counts.num_checked == num_first > 1
+    assert counts.num_hits == impure.NUM // 2 + num_first // 2  # and those that nobody asked for
 
 
 def test_what_a_sample_imports_is_looked_at_however_it_was_made(
@@ -103,6 +104,33 @@ def test_what_a_sample_imports_is_looked_at_however_it_was_made(
         monkeypatch.setattr(phases, "may_write", lambda *_: False)
     assert worker._tally.counts.num_stored == 0
     assert worker._tally.num_hits > impure.NUM // 2
+
+
+OF_A_CELL = """
+def made(i):
+    value = hard_work(i)
+    return numbers(value {sign} random.random())
+"""
+
+
+def test_a_cut_of_a_function_that_ends_otherwise_is_another_one(shelf, tmp_path, no_gc_callbacks):
+    """As a cell of a notebook defines it anew: what was proven of the first one's does not count."""
+    told = []
+    for seat, sign in enumerate("+-"):
+        file = tmp_path / f"{seat}.py"
+        file.write_text(OF_A_CELL.format(sign=sign))
+        space = {**vars(impure), "__name__": "cell"}
+        exec(compile(file.read_text(), str(file), "exec"), space)
+        dataset = impure.CallsAnAttribute(tmp_path)
+        dataset.made = space["made"]
+        place = place_in(shelf, dataset, seat)
+        for index in (*range(impure.NUM), *range(impure.NUM)):
+            assert torch.equal(
+                *(seeded(call, index)[0] for call in (place.get, dataset.__getitem__))
+            )
+        told.append((place._prefix.state.now, place._prefix.told))
+    assert len({state for state, _ in told}) == 1
+    assert len({of_cut for _, of_cut in told}) == 2
 
 
 def test_a_value_that_differed_ends_it_in_the_other_loaders_too(shelf, served):

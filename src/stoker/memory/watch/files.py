@@ -153,7 +153,7 @@ def _add_hook() -> None:
 
 
 def _tell(event: str, arguments: tuple[object, ...]) -> None:
-    if event in _HEARD:
+    if event in (_HEARD or ()):  # None while the interpreter ends
         for each in _listening:
             if opened := each():
                 opened._hear(event, arguments)
