@@ -142,8 +142,9 @@ def looked_for_children() -> Iterator[None]:
     """Look once more, so that processes which are forked meanwhile need not: there each object that is
     looked at costs the copy of a page."""
     global _is_for_children
-    put_in(fresh=True)
-    _is_for_children = True
+    with contextlib.suppress(Exception):  # then they look, and tell why they cannot
+        put_in(fresh=True)
+        _is_for_children = True
     try:
         yield
     finally:
@@ -160,6 +161,7 @@ class _Space(NamedTuple):
     """What one look has found in the names of a module or class: the rest of it need not be looked at
     again, while each name leads to the same object, and that to the same code or class."""
 
+    owner: object
     names: list[str]
     values: list[Any]
     functions: list[types.FunctionType]  # and those that other values call
@@ -169,9 +171,10 @@ class _Space(NamedTuple):
     found: list[tuple[str, object]]
     inner: list[type]  # classes to be looked into
 
-    def is_same(self, names: list[str], values: list[Any]) -> bool:
+    def is_same(self, owner: object, names: list[str], values: list[Any]) -> bool:
         return (
-            names == self.names
+            owner is self.owner
+            and names == self.names
             and all(map(is_, values, self.values))
             and all(map(is_, map(_code_of, self.functions), self.codes))
             and all(map(is_, map(type, self.objects), self.kinds))
@@ -199,7 +202,8 @@ def _may_change(kind: type) -> bool:
 
 
 class _Search:
-    """Looks at all trusted modules. Asks no object anything but its type: some answer with a warning."""
+    """Looks at all trusted modules. Asks no object anything but its type, and no class whether it equals
+    another: some answer with a warning."""
 
     def __init__(self) -> None:
         self._begin()
@@ -207,9 +211,9 @@ class _Search:
     def _begin(self) -> None:
         self._files: dict[str, bool] = {}  # of code -> whether the script's
         self._dull: set[type] = set()  # of values that are neither code nor the script's
-        self._seen: set[type] = set()  # in this look
+        self._seen: set[int] = set()  # ids of classes, in this look
         self._may_change: dict[type, bool] = {}  # objects of a class
-        self._spaces: dict[object, _Space] = {}  # by module and class
+        self._spaces: dict[int, _Space] = {}  # by id of a module or class
         self._modules: dict[str, types.ModuleType] = {}
 
     @property
@@ -241,20 +245,20 @@ class _Search:
 
     def _in_space(self, owner: Any, held: Any, path: str) -> Iterator[tuple[str, object]]:
         names, values = list(held), list(held.values())
-        space = self._spaces.get(owner)
-        if space is None or not space.is_same(names, values):
-            space = self._spaces[owner] = self._looked_into(names, values, path)
+        space = self._spaces.get(id(owner))
+        if space is None or not space.is_same(owner, names, values):
+            space = self._spaces[id(owner)] = self._looked_into(owner, names, values, path)
         yield from space.found
         for kind in space.inner:
-            if kind not in self._seen:
-                self._seen.add(kind)
+            if id(kind) not in self._seen:
+                self._seen.add(id(kind))
                 own = f"{kind.__module__}.{kind.__qualname__}"
                 yield from self._in_space(kind, vars(kind), own)
                 for each in registered_in(kind):
                     if self._is_scripts(each):
                         yield f"{own}: {each.__qualname__}", each
 
-    def _looked_into(self, names: list[str], values: list[Any], path: str) -> _Space:
+    def _looked_into(self, owner: object, names: list[str], values: list[Any], path: str) -> _Space:
         may = self._may_change
         kinds = list(map(type, values))
         for kind in set(kinds).difference(may):
@@ -263,7 +267,9 @@ class _Search:
         functions = [each for each in map(_function_of, changing) if each is not None]
         objects = [each for each in changing if type(each) not in _CALLING]
         codes = list(map(_code_of, functions))
-        space = _Space(names, values, functions, codes, objects, list(map(type, objects)), [], [])
+        space = _Space(
+            owner, names, values, functions, codes, objects, list(map(type, objects)), [], []
+        )
         dull, files = self._dull, self._files
         for name, value in zip(names, values, strict=True):
             kind = type(value)

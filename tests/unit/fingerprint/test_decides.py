@@ -4,6 +4,7 @@ Each case is a small script, and the same with one thing in it changed.
 """
 
 import calendar
+import collections
 import csv
 import decimal
 import functools
@@ -493,6 +494,31 @@ def test_a_process_that_is_forked_behind_a_look_need_not_look(monkeypatch):
         assert in_child(num_looks) == 1  # this process's
         assert in_child(functools.partial(num_looks, trusted.look_again)) == 2
     assert in_child(num_looks) == 2
+
+
+def test_a_class_that_answers_when_it_is_compared_is_not_asked(monkeypatch):
+    """As one of `typing` on Python 3.14, which warns and equals another."""
+
+    class Answers(type):
+        def __eq__(cls, other):
+            raise AssertionError
+
+        def __hash__(cls):
+            return hash(collections.OrderedDict)
+
+    made = Answers("Made", (), {"__module__": "collections", "k": lambda self: 1})
+    before = look(put_in=trusted.put_in(fresh=True))
+    monkeypatch.setattr(collections, "Made", made, raising=False)
+    assert look(put_in=trusted.put_in(fresh=True)) != before
+
+
+def test_a_look_that_fails_leaves_it_to_the_children(monkeypatch):
+    def fails(self):
+        raise ValueError
+
+    monkeypatch.setattr(trusted._Search, "found", fails)
+    with trusted.looked_for_children():
+        assert not trusted._is_for_children
 
 
 def test_code_that_is_replaced_in_a_known_function_moves_it(monkeypatch):
