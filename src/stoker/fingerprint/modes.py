@@ -38,7 +38,7 @@ _SETTINGS: tuple[tuple[str, str, object], ...] = (
     ("numpy", "get_printoptions", None), ("numpy", "getbufsize", 1 << 13),
     ("torch.distributions.distribution", "Distribution._validate_args", __debug__),
     ("torch.backends.opt_einsum", "enabled", None), ("torch.backends.opt_einsum", "strategy", None),
-    ("torch._tensor_str", "PRINT_OPTS.__dict__", None), ("pandas._config.config", "_global_config", None),
+    ("torch._tensor_str", "PRINT_OPTS.__dict__", None),
 )  # fmt: skip
 # Functions of torch._C, those of them that this version has.
 _OF_TORCH = (
@@ -66,6 +66,7 @@ def modes() -> tuple[object, ...]:
         *(tell() for tell in _of_torch()),
         *(_setting(*each) for each in _SETTINGS),
         _decimal(),
+        _pandas(),
         _SMALLEST / 2 == 0,  # torch.set_flush_denormal
     )
 
@@ -118,6 +119,15 @@ def _setting(module: str, name: str, default: object) -> object:
         return value
     value = value() if callable(value) else value
     return str(value) if type(value) is dict else value
+
+
+def _pandas() -> str:
+    """Tell the options of pandas that somebody has set, by their names."""
+    config: Any = sys.modules.get("pandas._config.config")
+    if config is None:
+        return "{}"
+    roots = ((name, *config._get_root(name), each) for name, each in config._registered_options.items())
+    return str({name: root[last] for name, root, last, each in roots if root[last] is not each.defval})
 
 
 def _decimal() -> str:

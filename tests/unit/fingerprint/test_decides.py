@@ -464,6 +464,14 @@ def test_a_setting_of_what_nobody_imported_yet_is_what_it_will_be(module, name, 
     assert (value() if callable(value) else value) == default
 
 
+def test_options_of_pandas_count_once_somebody_sets_them(monkeypatch):
+    told = modes.modes()
+    with pandas.option_context("display.precision", 3):
+        assert modes.modes() != told
+    monkeypatch.delitem(sys.modules, "pandas._config.config")
+    assert modes.modes() == told
+
+
 def test_what_is_put_into_a_library_is_part_of_the_state(script, monkeypatch):
     monkeypatch.setattr(torch.nn.Mish, "forward", torch.nn.Mish.forward)
     before = state()
