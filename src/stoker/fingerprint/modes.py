@@ -126,8 +126,12 @@ def _pandas() -> str:
     config: Any = sys.modules.get("pandas._config.config")
     if config is None:
         return "{}"
-    roots = ((name, *config._get_root(name), each) for name, each in config._registered_options.items())
-    return str({name: root[last] for name, root, last, each in roots if root[last] is not each.defval})
+    roots = (
+        (name, *config._get_root(name), each) for name, each in config._registered_options.items()
+    )
+    return str(
+        {name: root[last] for name, root, last, each in roots if root[last] is not each.defval}
+    )
 
 
 def _decimal() -> str:
