@@ -122,7 +122,7 @@ def _follow(walker: Walker, value: Any, used: list[str], path: str, is_scripts: 
                 break  # as __dict__: then who knows which of its names
             walker.put(b".", path.encode())  # a submodule that was not imported yet
             return
-        value = held.get(name, held.get("__getattr__"))
+        value = _behind_hook(held.get(name, held.get("__getattr__")))
         if is_known and not isinstance(value, types.ModuleType) and not _may_be_scripts(value):
             walker.put(b".", path.encode())
             return
@@ -131,6 +131,15 @@ def _follow(walker: Walker, value: Any, used: list[str], path: str, is_scripts: 
     if value is sys.modules:
         raise Unwatchable(f"{path} finds modules by names that nobody knows")
     walker.walk(value, path)
+
+
+def _behind_hook(value: Any) -> Any:
+    """Return what a hook of ours stands for, where that is compiled code: a process may look before that
+    is hooked, too."""
+    if isinstance(value, types.FunctionType) and is_ours(value.__code__):
+        meant = vars(value).get("__wrapped__", value)
+        return value if isinstance(meant, types.FunctionType) else meant
+    return value
 
 
 def _may_be_scripts(value: object) -> bool:

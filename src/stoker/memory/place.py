@@ -52,10 +52,14 @@ class Place(Standing):
             return self._dataset[index]
         if is_traced():
             return self._dataset[index]  # a debugger or coverage sees the function itself
-        way = self._guarded(self._way, index) or self._plain
-        return way(index)
+        self._guarded(self._count_call)
+        return self._made(index)
 
     # -- a sample ----------------------------------------------------------------------------------
+
+    def _made(self, index: Any) -> Any:
+        way = self._guarded(self._way, index) or self._plain
+        return way(index)
 
     def _way(self, index: Any) -> Callable[[Any], Any]:
         """Return the function that makes the sample. Raises Unwatchable, and whatever fails."""
@@ -71,7 +75,6 @@ class Place(Standing):
                 return self._plain
         if not prefix.is_met:
             return self._meet
-        self._count_call()
         if self._tally.dropped != self._dropped and self._is_dropped():
             return self._plain
         key = self._key_of(index)
@@ -305,7 +308,7 @@ class Place(Standing):
             drawn = self._guarded(self._drawn)
             if self._phase is not Phase.OFF and drawn is not None:
                 self._make_for_nobody(*drawn)
-        return self._plain(index) if self._phase is Phase.PROVING else self.get(index)
+        return self._made(index) if self._phase is Phase.SERVING else self._plain(index)
 
     def _make_for_nobody(self, index: int, key: Key, kept: Kept) -> None:
         """Make a kept sample anew, only to be compared."""

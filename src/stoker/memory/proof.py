@@ -60,8 +60,10 @@ class Proof:
         ways = reached.ways()
         self._num_alike[ways] += 1
         way, counts = _number(state, ways), self._tally.counts
-        if way == counts.way or not counts.num_alike:
-            self._tally.put(way=way, num_alike=counts.num_alike + 1)
+        if way == counts.way:
+            self._tally.put(num_alike=counts.num_alike + 1)
+        elif counts.way >> _WAY_BITS != _of_state(state):
+            self._tally.put(way=way, num_alike=1)
 
     def of(self, index: Any, generators: Generators, cut: Callable[[], Any]) -> "Verdict":
         """Compare what the dataset makes with what `cut` makes. Raises what the dataset raises."""

@@ -148,7 +148,6 @@ class Standing:
                 self._learning.state()  # for the generators that second halves draw from
             self._dropped = b""
             self._depth = depth
-            self._tally.put(way=0, num_alike=0)  # of another depth
             self._tally.spend(learn_s=now_s() - began_s)
             self._begin_epoch()
         self._phase = phase
@@ -238,10 +237,11 @@ class Standing:
 
     def _count_call(self) -> None:
         """Begin an epoch behind this worker's share of one, as nobody tells workers that live on."""
+        num_before = self._tally.num_calls
         self._tally.num_calls += 1
         info = get_worker_info()
         num_of_epoch = self._tally.counts.num_samples // (1 if info is None else info.num_workers)
-        if num_of_epoch and self._tally.num_calls % num_of_epoch == 0:
+        if num_before and num_of_epoch and num_before % num_of_epoch == 0:
             self._begin_epoch()
 
 

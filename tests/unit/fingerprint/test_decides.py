@@ -10,6 +10,7 @@ import decimal
 import functools
 import itertools
 import locale
+import math
 import os
 import re
 import sys
@@ -32,6 +33,7 @@ from stoker.fingerprint import modes
 from stoker.fingerprint.fingerprint import Apart, Unwatchable, fingerprint
 from stoker.memory.watch.lasting import is_of_session, lasting_of
 from stoker.memory.watch.reach import state_of
+from stoker.redirect import redirect
 
 HEAD = """
 import abc, collections, enum, functools, importlib, inspect, itertools, pathlib, random, re, sys
@@ -470,6 +472,15 @@ def test_options_of_pandas_count_once_somebody_sets_them(monkeypatch):
         assert modes.modes() != told
     monkeypatch.delitem(sys.modules, "pandas._config.config")
     assert modes.modes() == told
+
+
+def test_a_hook_of_ours_before_compiled_code_changes_nothing(script):
+    held = script(HEAD + "import math\ndef reads(x): return math.hypot(x, 1)")
+    before = look(reads=held.reads)
+    undo = redirect(math, "hypot", lambda original, arguments, named: original(*arguments, **named))
+    after = look(reads=held.reads)
+    undo()
+    assert after == before
 
 
 def test_what_is_put_into_a_library_is_part_of_the_state(script, monkeypatch):
