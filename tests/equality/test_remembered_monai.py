@@ -118,6 +118,7 @@ def test_a_dataset_is_kept_up_to_its_first_random_transform(files):
     why, found = counts()
     assert why == ""
     assert found.num_hits > NUM
+    assert found.made_nbytes > found.num_made * 28 * 26 * 24 * 4  # the volume, in float32
 
 
 def test_whole_samples_are_kept_where_nothing_is_random(files):

@@ -168,7 +168,7 @@ def test_bytes_of_a_file_that_compiled_code_opened_unseen_are_not_kept(text, wat
 
 def test_shared_memory_that_a_sample_maps_is_not_kept(watched):
     """As SharedMemory(name) does."""
-    name = f"/stoker-test-{os.getpid()}"
+    name = f"/test-of-stoker-{os.getpid()}"
     made = _posixshmem.shm_open(name, os.O_CREAT | os.O_RDWR, mode=0o600)
     os.ftruncate(made, 64)
 
@@ -185,7 +185,7 @@ def test_shared_memory_that_a_sample_maps_is_not_kept(watched):
 
 
 def test_a_mapped_file_in_memory_is_not_kept(watched):
-    path = f"/dev/shm/stoker-test-{os.getpid()}"
+    path = f"/dev/shm/test-of-stoker-{os.getpid()}"
     Path(path).write_bytes(TEXT)
     try:
         assert watched(lambda: bytes(np.memmap(path, np.uint8, "r")[:4])) is None

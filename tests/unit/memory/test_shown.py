@@ -46,6 +46,8 @@ VALUES = {
     "array, reshaped": lambda: np.random.rand(12).reshape(3, 4),
     "array of the same shape": lambda: (np.ones((4, 6)) * 2).reshape(4, 6),
     "array, a part": lambda: np.random.rand(3, 8)[:, 1:7],
+    "array of a tensor": lambda: torch.rand(3, 4).numpy(),
+    "array of a tensor, transposed": lambda: torch.rand(3, 4).T.contiguous().detach().numpy(),
     "array of a bytearray": lambda: np.ndarray((3, 4), "u1", bytearray(range(12)), 0, (1, 3)),
 }  # fmt: skip
 
@@ -61,7 +63,30 @@ def test_what_comes_back_shows_memory_as_what_was_made(make):
     assert Value(memoryview(memory)).build(copied=True).tolist() == value.tolist()
 
 
-KEPT = {"tensor": torch.zeros(3, 4), "array": np.zeros((3, 4))}
+def header():
+    return np.zeros((), [("dim", "<i2", (8,)), ("scale", "<f4"), ("name", "S8")])
+
+
+def test_a_field_of_a_header_comes_back_without_the_rest_of_it():
+    """As MONAI hands on what a NIfTI file tells of itself; `base` is not the header then."""
+    fields = header()
+    fields["dim"], fields["scale"] = range(8), 0.5
+    value = {name: fields[name] for name in ("dim", "scale")}
+    del fields
+    memory = bytearray(b"".join(encode(value)))
+    found = Value(memoryview(memory)).build(copied=True)
+    for name, field in found.items():
+        assert shown_of(field)[:3] == shown_of(value[name])[:3]
+        assert field.tolist() == value[name].tolist()
+    held = value["dim"].base
+    with pytest.raises(NotStorable):
+        encode(value)
+    del held
+    with pytest.raises(NotStorable):
+        encode([value["dim"]])  # who holds the other one?
+
+
+KEPT = {"tensor": torch.zeros(3, 4), "array": np.zeros((3, 4)), "header": header()}
 REFUSED = {
     "a row": lambda: torch.rand(3, 4)[1],
     "the first row": lambda: torch.rand(3, 4)[0],
@@ -70,7 +95,11 @@ REFUSED = {
     "a row of an array": lambda: np.zeros((3, 4))[1],
     "other elements of an array": lambda: np.zeros(3).view("i8"),
     "an array that shows one that is kept": lambda: KEPT["array"].T,
-    "an array of a tensor": lambda: torch.rand(3).numpy(),
+    "an array of a tensor that is kept": lambda: KEPT["tensor"].numpy(),
+    "an array of one that is kept, detached": lambda: KEPT["tensor"].detach().numpy(),
+    "an array of a part of a tensor": lambda: torch.rand(3)[1:].numpy(),
+    "a part of an array of a tensor": lambda: torch.rand(3).numpy()[1:],
+    "a field of a header that is kept": lambda: KEPT["header"]["dim"],
     "an array of an array of bytes": lambda: np.frombuffer(bytearray(8), "u1")[:4],
 }
 

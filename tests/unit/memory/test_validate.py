@@ -21,7 +21,18 @@ PATH = [("/a", 1, 2, 3, 4)]
 SAMPLE = (
     PATH,
     {"x": TENSOR, 3: TENSOR.clone().permute(2, 0, 1), True: FEW},
-    [ARRAY, ARRAY.T.copy("K"), np.float32(2), np.zeros((0, 3)), IMAGE, "text", 1 << 80, 2j, b"x"],
+    [
+        ARRAY,
+        ARRAY.T.copy("K"),
+        torch.rand(3).numpy(),
+        np.float32(2),
+        np.zeros((0, 3)),
+        IMAGE,
+        "text",
+        1 << 80,
+        2j,
+        b"x",
+    ],
 )
 
 
@@ -68,6 +79,8 @@ def nested_plain(depth):
 
 MADE_UP = {
     "an array of objects": ("a", "|O", *A[2:]),
+    "an array of a tensor that NumPy has none of": ("y", ("T", "torch.bfloat16", (24,), (1,), 48, 0)),
+    "an array of a tensor that is none": ("y", A),
     "an array of records": ("a", "i4,i4", *A[2:]),
     "an array of no type": ("a", "<f3", *A[2:]),
     "a tensor of no type": ("T", "torch.qint8", *T[2:]),

@@ -27,8 +27,11 @@ from stoker.memory.store.coding.layout import (
     memory_at,
 )
 from stoker.memory.store.coding.shown import (
+    Record,
     address_of_array,
+    is_field_of_record,
     order_of,
+    tensor_shown,
     whole_of_array,
     whole_of_tensor,
 )
@@ -42,6 +45,7 @@ class _Encoder:
         self._for_batch = for_batch
         self.buffers: list[memoryview] = []
         self._ranges = list(foreign)  # memory that was taken in, to find what is shared
+        self._records: dict[int, Record] = {}  # by address, those of which fields were taken in
 
     def describe(self, value: Any, depth: int = 0) -> tuple[Any, ...]:
         kind = type(value)
@@ -113,7 +117,13 @@ class _Encoder:
     def _array(self, value: Any) -> tuple[Any, ...]:
         if value.dtype.kind not in "biufc" or not value.flags.writeable or not value.flags.aligned:
             raise NotStorable("an array that is more than its numbers")
-        whole = value if self._for_batch else whole_of_array(value)
+        tensor = None if self._for_batch else tensor_shown(value)
+        if tensor is not None:
+            return ("y", self._tensor(tensor))
+        is_field = not self._for_batch and is_field_of_record(value)
+        if is_field:
+            self._records.setdefault(id(value.base), Record(value.base)).num_fields += 1
+        whole = value if is_field or self._for_batch else whole_of_array(value)
         shape, strides = tuple(whole.shape), tuple(whole.strides)
         order = order_of(shape, [step // max(whole.itemsize, 1) for step in strides])
         if order is None:
@@ -122,12 +132,17 @@ class _Encoder:
         address = address_of_array(whole)
         self._note(address, whole.nbytes)
         coded = self._elements(address, lying, whole.itemsize, whole)
-        owns = self._for_batch or whole.base is None
+        owns = is_field or self._for_batch or whole.base is None
         described = ("a", whole.dtype.str, shape, strides, whole.nbytes, coded, owns)
-        if whole is value:
+        if whole is value and not is_field:
             return described
         start = address_of_array(value) - address
         return ("x", described, tuple(value.shape), tuple(value.strides), start)
+
+    def check_records(self) -> None:
+        """Raises NotStorable."""
+        if any(each.is_held_elsewhere for each in self._records.values()):
+            raise NotStorable("an array that shows a part of what is held elsewhere too")
 
     def _image(self, value: Any, depth: int) -> tuple[Any, ...]:
         if (
@@ -188,6 +203,7 @@ def encode(
     """
     encoder = _Encoder(foreign, for_batch)
     described = dumps(encoder.describe(value))
+    encoder.check_records()
     head = HEAD.pack(len(described), len(encoder.buffers)) + described
     return [memoryview(head + bytes(-len(head) % ALIGN_NBYTES)), *encoder.buffers]
 

@@ -52,6 +52,43 @@ def whole_of_array(value: Any) -> Any:
     return whole
 
 
+def tensor_shown(value: Any) -> torch.Tensor | None:
+    """Return the tensor of which `numpy()` has made an array, of whose memory there is no other view.
+    Raises NotStorable."""
+    base = value.base
+    if not isinstance(base, torch.Tensor):
+        return None
+    count = getattr(torch._C, "_storage_Use_Count", None)
+    is_plain = (
+        type(base) is torch.Tensor
+        and value.base.numpy().__array_interface__ == value.__array_interface__
+    )
+    if not is_plain or count is None or _num_holders_of_storage(base) != _num_holders_of_shown():
+        raise NotStorable("an array that shows a tensor which is held elsewhere too")
+    return base
+
+
+def is_field_of_record(value: Any) -> bool:
+    """Whether an array shows a field of a record, as of a file's header, and not more: what lies in others
+    is no part of it. It comes back as a view of its own memory."""
+    numpy: Any = sys.modules["numpy"]
+    base = value.base
+    if type(base) is not numpy.ndarray or base.dtype.names is None or base.shape:
+        return False
+    return bool(base.flags.owndata) and value.nbytes < base.nbytes
+
+
+class Record:
+    """A record, and how many arrays are known to show a field of it."""
+
+    def __init__(self, record: Any) -> None:
+        self._held, self.num_fields = [record], 0
+
+    @property
+    def is_held_elsewhere(self) -> bool:
+        return _num_holders_of(self._held) != self.num_fields + _num_holders_of([object()])
+
+
 def empty(shape: Any, dtype: Any, strides: Any) -> Any:
     """Return an array that owns its memory, in which the dimensions lie in the order of the strides."""
     numpy: Any = sys.modules["numpy"]
@@ -94,3 +131,13 @@ def _num_holders_of_base() -> int:
     view = torch.empty(1, device="cpu")[None]
     base = view._base
     return sys.getrefcount(base)
+
+
+def _num_holders_of_storage(tensor: torch.Tensor) -> int:
+    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+
+
+@functools.cache
+def _num_holders_of_shown() -> int:
+    array: Any = torch.empty(1, device="cpu").numpy()
+    return _num_holders_of_storage(array.base)

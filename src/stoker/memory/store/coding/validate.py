@@ -86,6 +86,9 @@ def _buffers_of(told: Any, depth: int) -> Iterator[int]:
         case ("x", ("a", *_) as whole, shape, steps, int(start)):
             yield from _buffers_of(whole, depth)
             _check_view(shape, steps, start, whole)
+        case ("y", ("T", str(dtype), *_) as tensor):
+            _must(dtype != "torch.bfloat16")
+            yield from _buffers_of(tensor, depth)
         case ("a", str(dtype), shape, steps, int(nbytes), int(coded), bool()):
             item_nbytes = _item_nbytes(dtype)
             for num, step in zip(shape, steps, strict=True):

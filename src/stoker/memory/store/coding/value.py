@@ -1,7 +1,7 @@
 """Builds values of the bytes that encoding.py has made of them.
 
 Promise: what comes back has the same types, values, strides, bases and bits, and shares memory with
-nothing of the caller's.
+nothing of the caller's. The base of a record's field is that field alone.
 Ban: nothing of the user's is run.
 """
 
@@ -186,6 +186,12 @@ class Value:
         _, whole, shape, strides, start = described
         return numpy.ndarray(shape, whole[1], self._array(whole, copied), start, strides)
 
+    def _array_of_tensor(self, described: tuple[Any, ...], copied: bool) -> Any:
+        rows, self._rows = self._rows, None  # those of a batch are tensors
+        made = self._built(described[1], copied).numpy()
+        self._rows = rows
+        return made
+
     def _image(self, described: tuple[Any, ...], copied: bool) -> Any:
         image: Any = sys.modules["PIL.Image"]
         _, mode, size, info, readonly, has_exif, nbytes = described
@@ -200,7 +206,7 @@ class Value:
 
 _BUILD: dict[str, Callable[[Value, tuple[Any, ...], bool], Any]] = {
     "t": Value._tuple, "l": Value._list, "d": Value._dict, "n": Value._scalar, "a": Value._array, "i": Value._image, "p": Value._path,
-    "s": Value._subclass, "e": Value._member, "w": Value._view, "x": Value._array_view,
+    "s": Value._subclass, "e": Value._member, "w": Value._view, "x": Value._array_view, "y": Value._array_of_tensor,
 }  # fmt: skip
 
 
