@@ -350,8 +350,9 @@ def test_one_list_of_parts_has_one_proof():
 class Trainer:
     """Admits one worker at a port of its own, in TLS if it has a context."""
 
-    def __init__(self, context=None, timeout_s=PATIENCE_S):
-        self._context = context
+    def __init__(self, context=None, timeout_s=PATIENCE_S, hangs_up=()):
+        """hangs_up: what it says to those whom it turns away before."""
+        self._context, self._hangs_up = context, hangs_up
         self._timeout_s = timeout_s
         self.sock = None
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -359,6 +360,11 @@ class Trainer:
 
     def _admit(self, listening):
         listening.settimeout(PATIENCE_S)
+        for words in self._hangs_up:
+            with listening.accept()[0] as sock:
+                if words is not None:
+                    sock.recv(1 << 16)
+                    sock.sendall(words)
         self.sock, _ = listening.accept()
         self.sock.settimeout(self._timeout_s)
         if self._context is not None:
@@ -386,6 +392,14 @@ def test_a_worker_with_the_runs_certificate_is_let_in(certificates):
     trainer = Trainer(server_context(certificate, key))
     with dial(trainer.way(certificate), HELLO, PATIENCE_S) as worker:
         assert isinstance(worker, ssl.SSLSocket) and worker.version() == "TLSv1.3"
+        assert trainer.wait() == HELLO
+
+
+def test_a_worker_that_is_turned_away_comes_again(certificates):
+    (certificate, key), _ = certificates
+    closes = b"\x15\x03\x03\x00\x02\x01\x00"  # an alert: close_notify
+    trainer = Trainer(server_context(certificate, key), hangs_up=(None, b"", closes))
+    with dial(trainer.way(certificate), HELLO, PATIENCE_S):
         assert trainer.wait() == HELLO
 
 

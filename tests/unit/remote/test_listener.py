@@ -37,7 +37,7 @@ class Owner:
 @pytest.mark.parametrize("no_tls", [True, False], ids=["plain", "TLS"])
 def test_a_host_is_let_in_while_silent_strangers_hold_all_places(no_tls: bool) -> None:
     """They are not waited for: all but those that gave way still hold theirs when it is in."""
-    owner = Owner(no_tls)
+    owner, others = Owner(no_tls), threading.active_count()
     said = owner.door.open("127.0.0.2" if no_tls else "localhost", "localhost")
     address = ("127.0.0.2" if no_tls else "127.0.0.1", said["port"])
     way = Pass(*address, bytes.fromhex(said["token"]), said["certificate"])
@@ -50,7 +50,7 @@ def test_a_host_is_let_in_while_silent_strangers_hold_all_places(no_tls: bool) -
         made: list[socket.socket] = []
         host = threading.Thread(target=lambda: made.append(dial(way, hello, PATIENCE_S)))
         host.start()
-        owner.serve(lambda: bool(owner.let_in) or not host.is_alive())
+        owner.serve(lambda: bool(owner.let_in) or not (host.is_alive() or made))
         host.join(PATIENCE_S)
         for sock in (*made, *owner.let_in):
             held.enter_context(sock)
@@ -60,5 +60,6 @@ def test_a_host_is_let_in_while_silent_strangers_hold_all_places(no_tls: bool) -
         for sock in strangers:
             sock.close()
         owner.serve(lambda: not owner.door._shaking)  # and each gives its place back
+        owner.serve(lambda: threading.active_count() <= others and owner.posted.empty())
     assert owner.door._listening is not None
     owner.door._listening.close()

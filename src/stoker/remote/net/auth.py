@@ -145,6 +145,12 @@ def _receive_sized(sock: socket.socket, deadline: Deadline) -> bytes:
 # -- dialling -------------------------------------------------------------------------------------
 
 
+# As it shows, by how far the handshake had come.
+_HUNG_UP = (
+    TurnedAway, ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError, BrokenPipeError,
+)  # fmt: skip
+
+
 def dial(way: Pass, hello: Hello, timeout_s: float) -> socket.socket:
     """Connect to the trainer; returns a blocking socket on which both sides have proved the token.
 
@@ -155,7 +161,7 @@ def dial(way: Pass, hello: Hello, timeout_s: float) -> socket.socket:
     while True:
         try:
             return _dial_once(way, hello, timeout_s)
-        except (TurnedAway, ssl.SSLEOFError, ConnectionResetError):
+        except _HUNG_UP:
             if deadline.is_over():
                 raise
             threading.Event().wait(AGAIN_S)
