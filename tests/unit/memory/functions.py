@@ -370,7 +370,15 @@ def handles_groups(self, i):
 
 held_names, here, holders, bound = locals, inspect.currentframe, sys.getrefcount, 0
 
+
+class BindsTwiceAtOnce:
+    def __getitem__(self, i):
+        a, (b, a) = i, (i, 2)  # noqa: F841
+        return a + random.random()
+
+
 LEFT = {
+    BindsTwiceAtOnce: "binds a name twice at once",
     Generator: "yield", SeesItsFrame: "locals", MangledName: "depends on its class",
     Decorated: "rewritten|source|decorator|not", DefinesAFunction: "a function",
     rebound_by_a_lambda: "sees x", rebound_behind_a_generator: "sees x",

@@ -57,6 +57,7 @@ def locals_of(function: types.FunctionType, node: ast.FunctionDef) -> frozenset[
             kind = type(inner).__name__.removesuffix("Def").lower()
             raise NotCuttable(f"it has a {kind}")
         _check_name(inner)
+        _check_target(inner)
     for name in names_in(function.__code__):
         _check_global(function, name)
     inside = symtable.symtable(ast.unparse(node), "", "exec").get_children()
@@ -76,6 +77,15 @@ def _check_name(node: ast.AST) -> None:
     name = node.id if isinstance(node, ast.Name) else getattr(node, "arg", None)
     if isinstance(name, str) and name.startswith("__") and not name.endswith("__"):
         raise NotCuttable(f"it has {name}, whose name depends on its class")
+
+
+def _check_target(node: ast.AST) -> None:
+    """CPython 3.11.2 binds `a, a = 1, 2` in another order where no function inside sees `a`."""
+    if isinstance(node, (ast.Tuple, ast.List)) and isinstance(node.ctx, ast.Store):
+        inside = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
+        names = [each.id for each in inside if isinstance(each.ctx, ast.Store)]
+        if len(set(names)) < len(names):
+            raise NotCuttable(f"it binds a name twice at once: {', '.join(names)}")
 
 
 def _check_global(function: types.FunctionType, name: str) -> None:
