@@ -11,6 +11,7 @@ hide anything from it by `gc.freeze()`; therefore nothing is imported here.
 
 import gc
 import os
+import sys
 
 TYPE_CHECKING = False  # as typing's, which costs 3 ms to import
 if TYPE_CHECKING:
@@ -43,7 +44,10 @@ def _is_scripts(function: "Any") -> bool:
         if str(function.__module__).partition(".")[0] in OURS:
             return False
         code = getattr(function, "__code__", None) or type(function).__call__.__code__
-        return not is_installed(code.co_filename)
+        file = code.co_filename
+        if file.endswith(".pyx"):  # Cython's, as h5py's, which lies where its package was built
+            file = sys.modules[function.__module__].__file__
+        return not is_installed(file)
     except Exception:  # compiled, or an object that raises what it likes
         return _is_of_held_lock(function)
 

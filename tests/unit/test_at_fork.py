@@ -6,6 +6,7 @@ import os
 import random
 import threading
 
+import pandas._libs.lib
 import pytest
 import torch
 
@@ -34,8 +35,8 @@ def test_what_is_written_in_the_script_counts(function):
 
 @pytest.mark.parametrize(
     "function", [random.seed, logging.shutdown, threading.Lock().release, torch.manual_seed, at_fork._mark,
-                 pytest.fail, Raises(), None],
-    ids=["random", "logging", "lock", "torch", "stoker", "package", "raises", "None"],
+                 pytest.fail, pandas._libs.lib.map_infer, Raises(), None],
+    ids=["random", "logging", "lock", "torch", "stoker", "package", "Cython", "raises", "None"],
 )  # fmt: skip
 def test_what_others_have_written_does_not_count_and_nothing_raises(function):
     assert not at_fork._is_scripts(function)
