@@ -1,7 +1,7 @@
 """Runs imports, and what else makes much that stays, without a garbage collection in the midst.
 
-So many new objects bring about a collection of all that the
-script has: 0.1 s with torch alone, more with a dataset that is a list of dictionaries.
+So many new objects bring about a collection of all that the script has: 0.1 s with torch alone, more
+with a dataset that is a list of dictionaries.
 Measured: benchmarks/start.py
 
 Promise: collections are on again afterwards if they were on, in a child that is forked meanwhile too.

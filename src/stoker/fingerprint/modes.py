@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import warnings
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -124,14 +124,18 @@ def _setting(module: str, name: str, default: object) -> object:
 def _pandas() -> str:
     """Tell the options of pandas that somebody has set, by their names."""
     config: Any = sys.modules.get("pandas._config.config")
-    if config is None:
-        return "{}"
-    roots = (
-        (name, *config._get_root(name), each) for name, each in config._registered_options.items()
-    )
-    return str(
-        {name: root[last] for name, root, last, each in roots if root[last] is not each.defval}
-    )
+    return "{}" if config is None else _set_options(config, str(config._global_config))
+
+
+@lru_cache(maxsize=4)
+def _set_options(config: Any, _told: str) -> str:
+    """_told: all options as they are at this moment."""
+    found = {}
+    for name, option in config._registered_options.items():
+        root, last = config._get_root(name)
+        if root[last] is not option.defval:
+            found[name] = root[last]
+    return str(found)
 
 
 def _decimal() -> str:

@@ -23,8 +23,9 @@ _SIZED = (list, dict, set)
 class Prefix:
     """The first part of one dataset's samples. Raises NotCuttable, Unwatchable.
 
-    state: of all that it depends on; told: that, and what tells the cut from others; apart: the generators that it reaches, and where arrays lie
-    that it reaches; look: tells where these generators and the global ones stand.
+    state: of all that it depends on; told: that, and what tells the cut from others; apart: the
+    generators that it reaches, and where arrays lie that it reaches; look: tells where these generators
+    and the global ones stand.
     """
 
     def __init__(

@@ -59,11 +59,9 @@ def tensor_shown(value: Any) -> torch.Tensor | None:
     if not isinstance(base, torch.Tensor):
         return None
     count = getattr(torch._C, "_storage_Use_Count", None)
-    is_plain = (
-        type(base) is torch.Tensor
-        and value.base.numpy().__array_interface__ == value.__array_interface__
-    )
-    if not is_plain or count is None or _num_holders_of_storage(base) != _num_holders_of_shown():
+    is_plain = type(base) is torch.Tensor
+    is_all = is_plain and base.numpy().__array_interface__ == value.__array_interface__
+    if not is_all or count is None or _num_holders_of_storage(base) != _num_holders_of_shown():
         raise NotStorable("an array that shows a tensor which is held elsewhere too")
     return base
 
