@@ -24,8 +24,9 @@ from stoker.uncollected import uncollected
 PACKAGES = (frozenset(sys.stdlib_module_names) - {"__main__"}) | {
     "PIL", "numpy", "stoker", "torch", "torchvision",
     # read files, and transform what was read
-    "albucore", "albumentations", "av", "cv2", "laspy", "librosa", "monai", "nibabel", "pydicom",
-    "pandas", "pyarrow", "rasterio", "scipy", "soundfile", "soxr", "torchaudio", "torchcodec",
+    "albucore", "albumentations", "av", "cv2", "h5py", "laspy", "librosa", "monai", "nibabel",
+    "pandas", "polars", "pyarrow", "pydicom", "rasterio", "scipy", "soundfile", "soxr", "torchaudio",
+    "torchcodec",
 }  # fmt: skip
 # Modules that make no sample: streams and hooks, which scripts replace, setuptools' too; training; ours.
 _NOT_SEARCHED = (

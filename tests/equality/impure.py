@@ -17,9 +17,11 @@ import uuid
 import weakref
 from pathlib import Path
 
+import h5py
 import markupsafe._speedups
 import numpy as np
 import pandas
+import polars
 import torch
 from PIL import Image
 from torch.utils.data import Dataset
@@ -114,7 +116,21 @@ class ByReaderOfAnotherName(OfAFileBesides):
         return int(read_file(self.besides)[MIDDLE])
 
 
-BESIDES = ByDescriptor, ByMapping, ByReaderOfAnotherName
+class ByHdf5(OfAFileBesides):
+    """Opened by each worker, as most do."""
+
+    def opened(self):
+        with h5py.File(self.besides, "w") as file:
+            values = file.create_dataset("values", data=np.zeros(2 * MIDDLE, np.uint8))
+            self.number = MIDDLE - values.id.get_offset()
+
+    def read(self):
+        if self.held is None:
+            self.held = h5py.File(self.besides)
+        return int(self.held["values"][self.number])
+
+
+BESIDES = ByDescriptor, ByMapping, ByReaderOfAnotherName, ByHdf5
 
 
 class ImportsWhatTellsTheEnvironment(Base):
@@ -1308,6 +1324,80 @@ class OfATable(Base):
     def __getitem__(self, i):
         text = Path(self.labels.iloc[i, 0]).read_text()
         return numbers(i, work(len(text)), self.labels.iloc[i, 1])
+
+
+class OfATableOfPolars(Base):
+    becomes = KEPT
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        labels = [k % 7 for k in range(NUM)]
+        self.labels = polars.DataFrame({"file": self.paths, "label": labels})
+
+    def __getitem__(self, i):
+        file, label = self.labels.row(i)
+        return numbers(i, work(len(Path(file).read_text())), label)
+
+
+class DrawsByPolars(OfATableOfPolars):
+    """Of numbers that no seed of torch's decides; two draws are often alike."""
+
+    becomes = "of polars' own"
+
+    def __getitem__(self, i):
+        return numbers(i, work(i), self.labels["label"].head(2).sample(1)[0] * 0)
+
+
+class OfATableOfArrow(OfATableOfPolars):
+    becomes = KEPT
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.labels = self.labels.to_arrow()
+
+    def __getitem__(self, i):
+        file = self.labels["file"][i].as_py()
+        return numbers(i, work(len(Path(file).read_text())), self.labels["label"][i].as_py())
+
+
+class OfHdf5(Base):
+    """Opened by each worker, as most do."""
+
+    becomes = KEPT
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.path, self.file = str(folder / "all.h5"), None
+        with h5py.File(self.path, "w") as file:
+            file.create_dataset("rows", data=np.arange(NUM * 64).reshape(NUM, 64), chunks=(4, 64))
+
+    def __getitem__(self, i):
+        if self.file is None:
+            self.file = h5py.File(self.path)
+        return numbers(i, work(i), self.file["rows"][i].sum())
+
+
+class OpensHdf5(OfHdf5):
+    becomes = KEPT
+
+    def __getitem__(self, i):
+        with h5py.File(self.path) as file:
+            return numbers(i, work(i), file["rows"][i].sum())
+
+
+class OfVirtualHdf5(OfHdf5):
+    """Whose elements lie in another file."""
+
+    becomes = "in a way that cannot be asked again"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        source = h5py.VirtualSource(self.path, "rows", shape=(NUM, 64))
+        layout = h5py.VirtualLayout(shape=(NUM, 64), dtype=int)
+        layout[:] = source
+        self.path = str(folder / "virtual.h5")
+        with h5py.File(self.path, "w") as file:
+            file.create_virtual_dataset("rows", layout)
 
 
 class CallsAnAttribute(Base):

@@ -76,6 +76,8 @@ def _walk_names(walker: Walker, value: types.FunctionType, path: str) -> None:
     refused = names & (walker.banned | _FINDING_ATTRIBUTES if is_scripts else walker.banned)
     if refused:
         raise Unwatchable(f"{path} uses {min(refused)}")
+    if names & {"sample", "shuffle"}:
+        walker.may_draw = path
     constants = {
         each for code in codes_in(value.__code__) for each in code.co_consts if type(each) is str
     }
@@ -86,6 +88,7 @@ def _walk_names(walker: Walker, value: types.FunctionType, path: str) -> None:
     held, looked_up = value.__globals__, names_of(value.__code__)
     for first, *rest in looked_up.of_globals:
         if first in held:
+            walker.meets_polars |= held[first] is sys.modules.get("polars", walker)
             _follow(walker, held[first], rest, f"{value.__module__}.{first}", is_scripts)
         else:
             _follow(walker, builtins, [first, *rest], "builtins", is_scripts)
@@ -101,6 +104,7 @@ def _absolute(level: int, name: str, held: dict[str, Any]) -> str:
 def _walk_import(walker: Walker, name: str, used: Chain | None, is_scripts: bool) -> None:
     """Hash what an import inside a function gives; what was not imported yet will be another state."""
     found = sys.modules.get(name)
+    walker.meets_polars |= name.partition(".")[0] == "polars"
     walker.put(b"i", name.encode() if found is None else b"")
     if found is not None:
         walker.lazy.add(name)

@@ -9,6 +9,7 @@ import ctypes
 import io
 import itertools
 import mmap
+import os
 import pickle
 import random
 import re
@@ -21,6 +22,7 @@ import torch
 from stoker.fingerprint.mapped import address_of, file_of, mapping_of, not_private, stamp_of
 from stoker.fingerprint.walker import BY_REPR, LARGE_NBYTES, Unwatchable, Walker
 from stoker.fingerprint.written import BLOCK_NBYTES
+from stoker.trusted import is_librarys
 
 CHUNK_NBYTES = 1 << 20  # hashed between two looks at the clock: about 1 ms
 # A container of so many items is first tried by C code, in pieces of as many as take about 1 ms:
@@ -289,3 +291,36 @@ def state_of(generator: Any) -> object:
     if hasattr(generator, "get_state"):
         return generator.get_state(legacy=False)
     return generator.state
+
+
+def of_polars(walker: Walker, value: Any, path: str) -> None:
+    """Hash a table of polars by its columns, and a column by its bytes."""
+    _refuse_subclass(value, path)
+    walker.meets_polars = True
+    if hasattr(value, "get_columns"):
+        walker.walk_all(value.get_columns(), path)
+        return
+    nbytes = value.estimated_size()
+    if nbytes > LARGE_NBYTES:
+        raise Unwatchable(f"{path}: a column of {nbytes:,} bytes")
+    walker.walk(value.__getstate__(), path)
+
+
+def of_h5py(walker: Walker, value: Any, path: str) -> None:
+    """Hash an open file of HDF5, or what lies in it, by which file it is: of what is read through it then, a
+    worker notes the file (memory/watch/readers.py). HDF5 keeps others from writing to what is open."""
+    _refuse_subclass(value, path)
+    file: Any = value.file if value else None
+    is_fixed = (
+        file is not None and file.mode == "r" and file.driver == "sec2" and not file.swmr_mode
+    )
+    if not is_fixed or walker.apart is None:
+        raise Unwatchable(f"{path}: a file of HDF5 that may be written, or is closed")
+    status = os.fstat(file.id.get_vfd_handle())
+    walker.put(b"h", repr((file.filename, value.name, status.st_ino, status.st_dev)).encode())
+
+
+def _refuse_subclass(value: Any, path: str) -> None:
+    kind = type(value)
+    if not is_librarys(kind):
+        raise Unwatchable(f"{path}: a {kind.__module__}.{kind.__qualname__}")

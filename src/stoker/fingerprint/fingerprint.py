@@ -56,13 +56,17 @@ def fingerprint(
     reach, which are then not hashed, and where arrays and tensors lie. Raises Unwatchable, TooLarge
     beyond the limit.
     """
-    walker = Walker(_HANDLERS, deadline, banned, trail, lazy, limit_nbytes, pages, apart)
+    walker = Walker(
+        (*_HANDLERS, *_of_imported()), deadline, banned, trail, lazy, limit_nbytes, pages, apart
+    )
     try:
         if pages is not None:
             pages.look()
             walker.put(b"w", str(pages.number).encode())
         for name, root in roots.items():
             walker.walk(root, name)
+        if walker.meets_polars and walker.may_draw:
+            raise Unwatchable(f"{walker.may_draw} may draw numbers of polars' own")
     except Unwatchable:
         raise
     except RecursionError:
@@ -106,3 +110,15 @@ def _handlers() -> Iterator[tuple[type | tuple[type, ...], Handler]]:
 
 
 _HANDLERS = tuple(_handlers())
+_OF_LIBRARIES = (
+    ("polars", "DataFrame", data.of_polars),
+    ("polars", "Series", data.of_polars),
+    ("h5py", "HLObject", data.of_h5py),
+)
+
+
+def _of_imported() -> Iterator[tuple[type, Handler]]:
+    for module, name, handler in _OF_LIBRARIES:
+        kind = getattr(sys.modules.get(module), name, None)
+        if isinstance(kind, type):
+            yield kind, handler

@@ -96,6 +96,8 @@ class Walker:
         self._numbers: dict[int, int] = {}  # in the order in which the job's own graph meets them
         self._code_depth = 0  # inside how many functions, classes and modules
         self._keepalive: list[object] = []
+        # polars draws numbers that no generator decides which can be compared: where a function may ask it to.
+        self.meets_polars, self.may_draw = False, ""
         self._countdown = 0
 
     def digest(self) -> bytes:

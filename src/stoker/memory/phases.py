@@ -222,9 +222,10 @@ def _are_dear(known: Counts) -> bool:
 
 
 def of_files(known: Counts) -> Counts:
-    """Return the counts of a decoder, for `phase_of`: how many files there are is not known, and so
-    not either whether they should have come again."""
-    return known._replace(num_samples=MANY)
+    """Return the counts of a decoder, for `phase_of`: as many files as were kept, which leaves open whether
+    they should have come again; nobody knows how many where an earlier run may have kept them."""
+    is_known = known.num_stored > 0 and not known.is_proven
+    return known._replace(num_samples=known.num_stored if is_known else MANY)
 
 
 def are_cheap(known: Counts) -> bool:

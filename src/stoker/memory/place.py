@@ -66,6 +66,8 @@ class Place(Standing):
         if self._phase is Phase.TIMING:
             return self._time
         if self._phase is Phase.LEARNING:
+            if self._tally.num_calls == 1:
+                return self._plain  # it may open what stays open then
             return functools.partial(self._learn, self._learning.lesson())
         prefix = self._prefix
         assert prefix is not None

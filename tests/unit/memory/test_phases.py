@@ -42,6 +42,17 @@ def test_a_place_is_timed_learns_proves_and_serves():
     assert phase_of(LEARNT._replace(num_proven=NUM_PROVE), "") == (Phase.SERVING, "")
 
 
+def test_a_decoder_proves_a_share_of_the_files_that_were_kept_and_more_of_an_earlier_run():
+    known = LEARNT._replace(first_draw=EMPTY.first_draw, num_stored=200)
+    for num, earlier, phase in (
+        (5, 0, Phase.PROVING),
+        (6, 0, Phase.SERVING),
+        (6, 1, Phase.PROVING),
+    ):
+        counts = known._replace(num_proven=num, is_proven=earlier)
+        assert phase_of(phases.of_files(counts), "") == (phase, "")
+
+
 @pytest.mark.parametrize(
     ("changed", "why"),
     [

@@ -66,6 +66,11 @@ class Opened:
         if self._paths is not None:
             self._paths.append(_as_text(path))
 
+    def note_open(self, path: object, descriptor: int) -> None:
+        """Note a file that is read through a descriptor, which may have been there before."""
+        self.note(path)
+        self._before.expect(descriptor)
+
     def end(self) -> tuple[list[str], str]:
         """Return the files that were opened since `begin`, each once, and a trace that was left
         outside or a folder that was listed, in words; empty if there is none."""

@@ -13,12 +13,14 @@ import ctypes
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Collection
+import struct
+from collections.abc import Callable, Collection, Iterator
 
 from stoker.trusted import is_library_file
 
 _IN_ACCESS = 1  # of <sys/inotify.h>
 _NOTICES_NBYTES = 1 << 16
+_NOTICE = struct.Struct("iIII")
 _LIST_EVERY = 64  # samples: to look at each of two dozen descriptors takes 90 us
 # Files of installed libraries that stay open, and of which nothing but the library's version decides what they say:
 # PROJ's coordinate systems, which GDAL asks for with each file.
@@ -40,6 +42,7 @@ class OpenBefore:
         self._num_begun = 0
         self._probe = -1  # of a folder, to be duplicated
         self._is_sure = False
+        self._expected: set[int] = set()  # by the numbers of `_watched`
 
     def __del__(self) -> None:
         for descriptor in (self._probe, self._notices):
@@ -65,6 +68,13 @@ class OpenBefore:
         self._next = following
         self._num_begun += 1
         self._has_notices()  # of what came before
+        self._expected.clear()
+
+    def expect(self, descriptor: int) -> None:
+        """Somebody has noted that it is read."""
+        file = self._files.get(descriptor)
+        if file is not None and file in self._watched:
+            self._expected.add(self._watched[file])
 
     def _look(self) -> None:
         self._files = _readable(self._own())
@@ -87,8 +97,19 @@ class OpenBefore:
 
     def _has_notices(self) -> bool:
         with contextlib.suppress(OSError):  # there are none
-            return self._notices >= 0 and bool(os.read(self._notices, _NOTICES_NBYTES))
+            told = os.read(self._notices, _NOTICES_NBYTES) if self._notices >= 0 else b""
+            return any(each not in self._expected for each in _watches_in(told))
         return False
+
+
+def _watches_in(told: bytes) -> Iterator[int]:
+    """Iterate the numbers of the watches that notices are of. Source: inotify(7), struct inotify_event; a
+    queue that ran over has number -1."""
+    at = 0
+    while at < len(told):
+        number, _, _, num_more = _NOTICE.unpack_from(told, at)
+        yield number
+        at += _NOTICE.size + num_more
 
 
 def _readable(own: Collection[int]) -> dict[int, _File]:

@@ -3,7 +3,7 @@
 The calls of their functions are redirected, in a worker, which is ours: those of Python's by whatever
 name they are called. A file that is read past these is found by the number of bytes that the process
 has read (files.py), and then the samples are left alone; of what is mapped there are no such numbers.
-Source: soundfile 0.14, torchvision 0.28, torchcodec 0.17, PyAV 18, OpenCV 5, rasterio 1.5, Pillow 13,
+Source: soundfile 0.14, torchvision 0.28, torchcodec 0.17, PyAV 18, OpenCV 5, rasterio 1.5, h5py 3.16, Pillow 13,
 torch 2.13.
 """
 
@@ -29,6 +29,7 @@ class _Reader(NamedTuple):
     number: int
     looks_beside: bool = False  # for files of other names in the same folder
     remembers: bool = False  # what it has read, and is not asked when
+    is_open: bool = False  # the argument is no path, but of an open file of HDF5
 
 
 _READERS = (
@@ -41,6 +42,9 @@ _READERS = (
     _Reader("PIL.ImageFont", "FreeTypeFont.__init__", "font", 1),  # maps it
     _Reader("torch", "from_file", "filename", 0),  # maps it
     _Reader("torch", "UntypedStorage.from_file", "filename", 0),  # maps it
+    _Reader("h5py._hl.files", "File.__init__", "name", 1),
+    _Reader("h5py._hl.group", "Group.__getitem__", "self", 0, is_open=True),
+    _Reader("h5py._hl.dataset", "Dataset.__getitem__", "self", 0, is_open=True),
     _Reader("linecache", "getlines", "filename", 0, remembers=True),
 )
 _heard: set[_Reader] = set()
@@ -69,14 +73,28 @@ def _read(
     if given is None and len(arguments) > reader.number:
         given = arguments[reader.number]
     opened, asked = _told[0][0](), _told[0][1]
+    if opened is not None and reader.is_open:
+        _note_open(given, opened, asked)
     if opened is not None and isinstance(given, (str, bytes, os.PathLike)):
         opened.note(given)
     value = original(*arguments, **named)
+    if opened is not None and reader.is_open and hasattr(value, "file"):
+        _note_open(value, opened, asked)  # which a link may lead to
     if opened is not None and reader.looks_beside and asked.is_noting:
         _note_beside(value, opened, asked)
     if reader.remembers:
         asked.note_unknown()
     return value
+
+
+def _note_open(given: Any, opened: Opened, asked: Asked) -> None:
+    """Note a file of HDF5 that is read through what was opened before; not one whose elements lie in others."""
+    try:
+        opened.note_open(given.file.filename, given.file.id.get_vfd_handle())
+        if getattr(given, "is_virtual", False) or getattr(given, "external", None):
+            asked.note_unknown()
+    except Exception:  # the library's own
+        asked.note_unknown()
 
 
 def _note_beside(dataset: Any, opened: Opened, asked: Asked) -> None:
