@@ -44,6 +44,11 @@ LIBRARIES = (
         "remembered samples will take more memory",
     ),
     Library(
+        ROOM / "libunchanged.so",
+        "unchanged.c",
+        "each epoch will start more slowly",
+    ),
+    Library(
         ROOM / "images" / "libimages.so",
         "images/native/*.c",
         "images will be decoded and resized as fast as Pillow does",

@@ -13,12 +13,14 @@ import os
 import re
 import sys
 import types
-from collections.abc import Iterator
-from operator import attrgetter, is_, itemgetter
+from collections.abc import Collection, Iterator
+from itertools import compress
+from operator import attrgetter, is_, itemgetter, not_
 from typing import Any, NamedTuple
 
 from stoker.blame import is_installed
 from stoker.clock import now_s
+from stoker.unchanged import Held, are_unchanged, dict_of
 from stoker.uncollected import uncollected
 
 PACKAGES = (frozenset(sys.stdlib_module_names) - {"__main__"}) | {
@@ -124,7 +126,7 @@ _is_for_children = False
 def put_in(fresh: bool = False) -> dict[str, object]:
     """Return what in trusted modules, their classes and registries is of nobody who may be trusted, by
     its name. Looks again in a new process, or if others are imported, else now and then: a first look
-    takes 60 ms for torch, NumPy, torchvision and SciPy, later ones 15."""
+    takes 60 ms for torch, NumPy, torchvision and SciPy, later ones 5."""
     global _found, _found_of, _look_again_s, _is_for_children
     now, of = now_s(), (os.getpid(), len(sys.modules))
     if _is_for_children and of[0] != _found_of[0]:  # nothing of the script's has run since the fork
@@ -172,14 +174,25 @@ class _Space(NamedTuple):
     found: list[tuple[str, object]]
     inner: list[type]  # classes to be looked into
 
-    def is_same(self, owner: object, names: list[str], values: list[Any]) -> bool:
+    def is_same(self) -> bool:
+        held = vars(self.owner)
         return (
-            owner is self.owner
-            and names == self.names
-            and all(map(is_, values, self.values))
+            list(held) == self.names
+            and all(map(is_, held.values(), self.values))
             and all(map(is_, map(_code_of, self.functions), self.codes))
             and all(map(is_, map(type, self.objects), self.kinds))
         )
+
+
+def _hold(held: Held, spaces: list[_Space]) -> None:
+    for space in spaces:
+        held.dicts.append(dict_of(space.owner))
+        held.names.extend((*space.names, held.dicts[-1]))
+        held.values.extend((*space.values, held.dicts[-1]))
+        held.functions.extend(space.functions)
+        held.codes.extend(space.codes)
+        held.objects.extend(space.objects)
+        held.kinds.extend(space.kinds)
 
 
 def _function_of(value: Any) -> types.FunctionType | None:
@@ -211,11 +224,20 @@ class _Search:
 
     def _begin(self) -> None:
         self._files: dict[str, bool] = {}  # of code -> whether the script's
-        self._dull: set[type] = set()  # of values that are neither code nor the script's
-        self._seen: set[int] = set()  # ids of classes, in this look
+        self._dull: dict[type, bool] = {}  # whether its objects are neither code nor the script's
         self._may_change: dict[type, bool] = {}  # objects of a class
         self._spaces: dict[int, _Space] = {}  # by id of a module or class
         self._modules: dict[str, types.ModuleType] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        """All spaces are to be looked into anew, each that has changed."""
+        self._found: list[tuple[str, object]] = []
+        self._looked: list[_Space] = []
+        self._held = Held([], [], [], [], [], [], [])  # by the first of them
+        self._seen: set[int] = set()  # ids of classes
+        self._inner: set[int] = set()  # of those to be looked into
+        self._abstract: list[type] = []
 
     @property
     def has_met_others(self) -> bool:
@@ -227,63 +249,87 @@ class _Search:
         modules = dict(sys.modules)
         if any(modules.get(name) is not held for name, held in self._modules.items()):
             self._begin()  # whose code something is may be another answer now
+        new = [name for name in modules if name not in self._modules]
         self._modules = modules
-        self._seen = set()
-        for name, module in modules.items():
+        if not self._is_as_before():
+            self._forget()
+            new = list(modules)
+        for owner, name in self._own(new):
+            self._found.extend(self._in_space(owner, name))
+        yield from self._found
+        for kind in self._abstract:
+            for each in registered_in(kind):
+                if self._is_scripts(each):
+                    yield f"{kind.__module__}.{kind.__qualname__}: {each.__qualname__}", each
+        for name, attribute in _REGISTRIES:
+            for number, value in enumerate(_flat(getattr(sys.modules.get(name), attribute, ()), 3)):
+                if self._is_scripts(value):
+                    yield f"{name}.{attribute} {number}", value
+        for operator in getattr(sys.modules.get("torch.library"), "_impls", ()):
+            if _OF_OPERATOR.fullmatch(operator):
+                yield f"torch.library {operator}", _NOBODY_SEES
+
+    def _is_as_before(self) -> bool:
+        """Whether all spaces are known to be what they were when they were looked into."""
+        if are_unchanged is None or not self._looked:
+            return False
+        # From the second look on: a script may iterate once.
+        _hold(self._held, self._looked[len(self._held.dicts) :])
+        return are_unchanged(self._held)
+
+    def _own(self, names: Collection[str]) -> Iterator[tuple[types.ModuleType, str]]:
+        """Iterate the modules among these that are searched."""
+        for name in names:
+            module = self._modules[name]
             if (
                 type(module) is types.ModuleType
                 and is_trusted(name)
                 and not name.startswith(_NOT_SEARCHED)
             ):
-                yield from self._in_space(module, vars(module), name)
-        for name, attribute in _REGISTRIES:
-            for number, each in enumerate(_flat(getattr(sys.modules.get(name), attribute, ()), 3)):
-                if self._is_scripts(each):
-                    yield f"{name}.{attribute} {number}", each
-        for each in getattr(sys.modules.get("torch.library"), "_impls", ()):
-            if _OF_OPERATOR.fullmatch(each):
-                yield f"torch.library {each}", _NOBODY_SEES
+                yield module, name
 
-    def _in_space(self, owner: Any, held: Any, path: str) -> Iterator[tuple[str, object]]:
-        names, values = list(held), list(held.values())
+    def _in_space(self, owner: Any, path: str) -> Iterator[tuple[str, object]]:
         space = self._spaces.get(id(owner))
-        if space is None or not space.is_same(owner, names, values):
-            space = self._spaces[id(owner)] = self._looked_into(owner, names, values, path)
+        if space is None or space.owner is not owner or not space.is_same():
+            space = self._spaces[id(owner)] = self._looked_into(owner, path)
+        self._looked.append(space)
         yield from space.found
         for kind in space.inner:
             if id(kind) not in self._seen:
                 self._seen.add(id(kind))
-                own = f"{kind.__module__}.{kind.__qualname__}"
-                yield from self._in_space(kind, vars(kind), own)
-                for each in registered_in(kind):
-                    if self._is_scripts(each):
-                        yield f"{own}: {each.__qualname__}", each
+                if type(kind) is abc.ABCMeta:
+                    self._abstract.append(kind)
+                yield from self._in_space(kind, f"{kind.__module__}.{kind.__qualname__}")
 
-    def _looked_into(self, owner: object, names: list[str], values: list[Any], path: str) -> _Space:
-        may = self._may_change
+    def _looked_into(self, owner: object, path: str) -> _Space:
+        names, values = list(vars(owner)), list(vars(owner).values())
         kinds = list(map(type, values))
+        may, dull, files = self._may_change, self._dull, self._files
         for kind in set(kinds).difference(may):
-            may[kind] = _may_change(kind)
-        changing = [each for each, kind in zip(values, kinds, strict=True) if may[kind]]
-        functions = [each for each in map(_function_of, changing) if each is not None]
+            may[kind], dull[kind] = _may_change(kind), False
+        changing = list(compress(values, map(may.__getitem__, kinds)))
+        called = [each if type(each) is _FUNCTION else _function_of(each) for each in changing]
+        functions = [each for each in called if each is not None]
         objects = [each for each in changing if type(each) not in _CALLING]
-        codes = list(map(_code_of, functions))
         space = _Space(
-            owner, names, values, functions, codes, objects, list(map(type, objects)), [], []
-        )
-        dull, files = self._dull, self._files
-        for name, value in zip(names, values, strict=True):
+            owner, names, values, functions, list(map(_code_of, functions)),
+            objects, list(map(type, objects)), [], [],
+        )  # fmt: skip
+        for name, value in compress(
+            zip(names, values, strict=True), map(not_, map(dull.__getitem__, kinds))
+        ):
             kind = type(value)
-            if kind in dull or (
-                kind is _FUNCTION and files.get(value.__code__.co_filename) is False
-            ):
+            if kind is _FUNCTION and files.get(value.__code__.co_filename) is False:
                 continue
-            if self._is_scripts(value):
+            if issubclass(kind, type) and id(value) in self._inner:  # as most are, in many modules
+                space.inner.append(value)
+            elif self._is_scripts(value):
                 space.found.append((f"{path}.{name}", value))
             elif issubclass(kind, type):
                 module = value.__module__
                 if is_trusted(module) and not module.startswith(_NOT_SEARCHED):
                     space.inner.append(value)
+                    self._inner.add(id(value))
         return space
 
     def _is_scripts(self, value: Any) -> bool:
@@ -308,7 +354,7 @@ class _Search:
             return _is_scripts_module(value.__module__)
         if _is_scripts_module(kind.__module__):
             return True
-        self._dull.add(kind)
+        self._dull[kind] = True
         return False
 
 

@@ -57,7 +57,9 @@ def test_the_wheel_holds_the_line_that_arms_and_the_compiled_file_and_no_tests(w
     }
     assert {f"stoker/live/static/{name}" for name in static} <= set(names)
     if "none-any" not in wheel.name:
-        libraries = {"wire/libstream_copy.so", "wire/libpalette.so", "images/libimages.so"}
+        libraries = {
+            "libunchanged.so", "wire/libstream_copy.so", "wire/libpalette.so", "images/libimages.so"
+        }  # fmt: skip
         assert {f"stoker/{name}" for name in libraries} <= set(names)
         assert wheel.name.endswith("-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl")
 

@@ -41,7 +41,7 @@ MAX_LEFT = 0.75  # of what a whole sample takes, for what a hit has left to do
 # that is touched for the first time costs as much as 6 us of computing for each KB of a sample.
 # Measured (first epochs, benchmarks/remembered.py): more in the first epoch cost images 2 % of it.
 # What is worth it so many times over (it costs that much more to make) is written in the first epoch.
-FIRST_WRITE_FRAC, WRITE_FRAC = 0.006, 0.15
+FIRST_WRITE_FRAC, WRITE_FRAC = 0.006, 0.5
 MIN_WORTH, WORTH_WRITE_FRAC = 6.0, 0.1
 FREE_S = 0.01  # in any case
 # Of a worker's time, for looks at all that a dataset reaches while it keeps or is served: before

@@ -31,6 +31,7 @@ WRONG_USE = 2
 COMPILED = (
     ("copy", "wire/libstream_copy.so", "large batches are copied more slowly"),
     ("palette", "wire/libpalette.so", "remembered images take more memory"),
+    ("unchanged", "libunchanged.so", "each epoch starts more slowly"),
     ("images", "images/libimages.so", "images are decoded and resized as fast as Pillow does"),
 )
 PACKAGES = (
