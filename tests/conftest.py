@@ -55,6 +55,13 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["PYTHONPATH"] = str(Path(__file__).with_name("quick"))
     state = tempfile.mkdtemp(prefix="stokers-tests-state-")  # not the user's: logs of runs
     os.environ["XDG_STATE_HOME"] = state
+    # What one test has proven of faster ways is no proof in another; compiled kernels stay the user's.
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(cache, "stoker", "kernels")))
+    blocked = Path(tempfile.mkdtemp(prefix="stokers-tests-cache-"))
+    (blocked / "stoker").touch()  # no folder can be made there
+    os.environ["XDG_CACHE_HOME"] = str(blocked)
+    config.add_cleanup(functools.partial(shutil.rmtree, blocked, ignore_errors=True))
     config.add_cleanup(functools.partial(shutil.rmtree, state, ignore_errors=True))
     as_from_a_terminal()
 

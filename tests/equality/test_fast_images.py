@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import os
 import random
 import re
 from pathlib import Path
@@ -229,6 +230,22 @@ def test_off_is_off(files, told):
 
     both(make_loader, lambda loader: loader, settings=Settings(quiet=True, fast="off"))
     assert not told.places()
+
+
+def test_the_next_run_compares_no_more_of_what_this_one_has_proven(files, monkeypatch, tmp_path):
+    def make_loader(num_workers):
+        dataset = Photos(8 * files[: len(SIZES)], PIPELINES["v1 val"])
+        return DataLoader(dataset, batch_size=9, num_workers=num_workers)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    checked = []
+    for _run in range(2):
+        monkeypatch.setattr(report_module, "report", found := report_module.Report())
+        both(make_loader, lambda loader: loader, settings=OFF)
+        checked.append({each.place: each.num_checked for each in found.places()})
+        found._keep(os.getpid())
+    proven = [name for name, num in checked[0].items() if num >= report_module.NUM_PROVE]
+    assert proven and not any(checked[1][name] for name in proven)
 
 
 class Stream(IterableDataset):

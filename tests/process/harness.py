@@ -26,8 +26,6 @@ SCRIPTS = Path(__file__).parent / "scripts"
 MARK = "STOKERS_TEST_MARK"  # not STOKER_*: those are ours to set
 PATIENCE_S = 120.0  # for what must come; its absence fails a test, its length does not
 GONE_WITHIN_S = 2.0  # the promise: docs/guarantees.md, G5
-# Where machine code is kept: compiled once, by whoever is first, not in each test's own home.
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
 
 ENVIRON = {
     name: value
@@ -172,7 +170,9 @@ def started(
         "TELL_FD": str(write_fd),
         "TMPDIR": str(folder / "tmp"),
         "HOME": str(folder / "home"),
-        "XDG_CACHE_HOME": str(CACHE),
+        # Machine code is compiled once, by whoever is first, not in each test's own home.
+        "NUMBA_CACHE_DIR": os.environ["NUMBA_CACHE_DIR"],
+        "XDG_CACHE_HOME": os.environ["XDG_CACHE_HOME"],
         "XDG_STATE_HOME": str(folder / "state"),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONFAULTHANDLER": "1",  # SIGABRT shows where it hangs

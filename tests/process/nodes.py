@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.needs import RAY
-from tests.process.harness import CACHE
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 TIMEOUT_S = 120.0  # of anything here; Ray starts in 5 s, twice
@@ -98,7 +97,6 @@ def ray_of(*cpus: int, **environ: str) -> Iterator[Nodes]:
         keep
         | {
             "HOME": str(home),
-            "XDG_CACHE_HOME": str(CACHE),  # else each node's hosts compile for half a minute
             "STOKER_ENV": str(RAY.parents[1]),
             "TEMP": str(home / "r"),
             "PORT": str(made.port),

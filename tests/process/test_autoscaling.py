@@ -21,7 +21,7 @@ from tests.conftest import parent_of, wait_until_gone
 from tests.contract.driven import Engines, driven
 from tests.needs import NEEDS_RAY, RAY
 from tests.process.away import ORDERS, Trainer
-from tests.process.harness import CACHE, started, under_stoker
+from tests.process.harness import started, under_stoker
 from tests.process.nodes import TIMEOUT_S, free_port, is_raylet, processes_with, wait_for_line
 
 pytestmark = [pytest.mark.full, pytest.mark.xdist_group("cluster"), NEEDS_RAY]
@@ -105,7 +105,7 @@ def growing(request: pytest.FixtureRequest) -> Iterator[Growing]:
     made = Growing(home, port, 0)
     env = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
     env |= made.token | {"HOME": str(home), "AUTOSCALER_UPDATE_INTERVAL_S": "1"}
-    env |= {"RAY_FAKE_CLUSTER": "1", "XDG_CACHE_HOME": str(CACHE)}
+    env |= {"RAY_FAKE_CLUSTER": "1"}
     if is_v2:
         own = dict.fromkeys(["RAY_CLOUD_INSTANCE_ID", "RAY_OVERRIDE_NODE_ID_FOR_TESTING"], HEAD)
         env |= own | {"RAY_enable_autoscaler_v2": "1"}

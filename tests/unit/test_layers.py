@@ -171,6 +171,7 @@ EVERYBODY_MAY = {
     "tables",
     "travels",
     "trusted",
+    "unchanged",
     "uncollected",
     "reports.metrics",
 }

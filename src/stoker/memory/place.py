@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from stoker.clock import now_s, wall_ns
+from stoker.clock import now_s, wall_ns, work_s
 from stoker.memory import phases
 from stoker.memory.cut import AnotherCallee, Reached
 from stoker.memory.desk import Desk
@@ -23,6 +23,7 @@ from stoker.memory.standing import Standing
 from stoker.memory.store import (
     Kept,
     Key,
+    have_made,
     told_of,
 )
 from stoker.memory.watch import (
@@ -124,9 +125,9 @@ class Place(Standing):
 
     def _plain(self, index: Any) -> Any:
         """Make a sample that is neither kept nor compared."""
-        began_s = now_s()
+        began_s = work_s()
         sample = self._dataset[index]
-        took_s = now_s() - began_s
+        took_s = work_s() - began_s
         self._desk.worked_s += took_s
         self._tally.make_plain()
         if self._prefix is not None and not self._prefix.is_whole:
@@ -154,13 +155,13 @@ class Place(Standing):
         stood before the first half; None of a hit, which has none."""
         if prefix.is_whole:
             return prefix.go_on(index, reached)
-        generators, began_s = self._learning.generators, now_s()
+        generators, began_s = self._learning.generators, work_s()
         cut = functools.partial(prefix.go_on, index, reached, is_hit=before is None)
         sample, why = self._proof.or_original(index, generators, before or generators.save(), cut)
         if why:
             self._guarded(self._differ, index, why)
         else:
-            self._tally.left_s.append(now_s() - began_s)
+            self._tally.left_s.append(work_s() - began_s)
         return sample
 
     def _meet(self, index: Any) -> Any:
@@ -246,13 +247,14 @@ class Place(Standing):
         prefix, opened = self._prefix, self._desk.opened
         assert prefix is not None
         self._desk.watch_readers()
-        before, began_ns, began_s = prefix.look(), wall_ns(), now_s()
+        before, began_ns, began_s = prefix.look(), wall_ns(), work_s()
         opened.begin()
         try:
             reached: Reached = self._desk.asked.run(prefix.run, index)
+            have_made(reached.items()[1::3])
         finally:
             paths, trace = opened.end()
-        made_s = now_s() - began_s
+        made_s = work_s() - began_s
         has_drawn = prefix.look() != before
         if trace:
             self._leave(trace)
@@ -328,9 +330,9 @@ class Place(Standing):
     # -- timing and learning -----------------------------------------------------------------------
 
     def _time(self, index: Any) -> Any:
-        began_s = now_s()
+        began_s = work_s()
         sample = self._dataset[index]
-        took_s = now_s() - began_s
+        took_s = work_s() - began_s
         self._desk.worked_s += took_s
         self._tally.is_timed(took_s)
         self._guarded(self._refresh)  # others may have timed enough

@@ -5,6 +5,7 @@ Elements of few different values are kept as a byte each (wire/palette.py).
 Promise: what cannot be brought back as it was, to the bit, raises NotStorable.
 """
 
+import contextlib
 import math
 import sys
 from collections.abc import Sequence
@@ -38,6 +39,16 @@ from stoker.memory.store.coding.shown import (
 from stoker.wire.palette import palette, planes_of
 
 _IMAGE_NAMES = {"_im", "_mode", "_size", "palette", "info", "_readonly", "_exif"}  # Pillow 11 to 13
+
+
+def have_made(levels: Sequence[dict[str, Any]]) -> None:
+    """Have images that wait get their pixels (images/lazy.py): to make a value is to make these."""
+    image: Any = sys.modules.get("PIL.Image")
+    for values in levels:
+        for value in values.values():
+            if image is not None and type(value) is image.Image:
+                with contextlib.suppress(Exception):  # the value is not kept, then
+                    value.load()
 
 
 class _Encoder:
