@@ -250,12 +250,14 @@ class _Search:
         if any(modules.get(name) is not held for name, held in self._modules.items()):
             self._begin()  # whose code something is may be another answer now
         new = [name for name in modules if name not in self._modules]
-        self._modules = modules
+        is_first, self._modules = not self._modules, modules
         if not self._is_as_before():
             self._forget()
             new = list(modules)
         for owner, name in self._own(new):
             self._found.extend(self._in_space(owner, name))
+        if are_unchanged is not None and not is_first:  # a script may iterate once
+            _hold(self._held, self._looked[len(self._held.dicts) :])
         yield from self._found
         for kind in self._abstract:
             for each in registered_in(kind):
@@ -271,11 +273,7 @@ class _Search:
 
     def _is_as_before(self) -> bool:
         """Whether all spaces are known to be what they were when they were looked into."""
-        if are_unchanged is None or not self._looked:
-            return False
-        # From the second look on: a script may iterate once.
-        _hold(self._held, self._looked[len(self._held.dicts) :])
-        return are_unchanged(self._held)
+        return are_unchanged is not None and bool(self._held.dicts) and are_unchanged(self._held)
 
     def _own(self, names: Collection[str]) -> Iterator[tuple[types.ModuleType, str]]:
         """Iterate the modules among these that are searched."""
