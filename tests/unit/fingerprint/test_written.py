@@ -68,11 +68,13 @@ def test_a_write_to_a_large_tensor_changes_the_fingerprint(pages, write):
     write(tensor)
     after = look()
     assert after != before and look() == after
-    was = pages.number, dict(pages._blocks)
     write(tensor)
     write(tensor)
-    is_same = write in (WRITES["the first byte"], WRITES["the last byte"])  # hashed, and the same
-    assert (look() == after) is is_same, (was, pages.number, pages._blocks)
+    edge = {WRITES["the first byte"]: 0, WRITES["the last byte"]: -1}.get(write, 5_000_000)
+    address = tensor[edge].data_ptr()
+    # Outside of whole pages it is hashed, and the same: a tensor may begin or end with a page by chance.
+    is_hashed = not any(start <= address < end for start, end in pages._blocks)
+    assert (look() == after) is is_hashed
 
 
 @pytest.mark.parametrize(
