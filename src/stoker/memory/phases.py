@@ -36,7 +36,7 @@ MIN_GAIN = 3.0  # times that a value must be cheaper to read than to make
 HIT_S, READ_NBYTES_PER_S = 20e-6, 6e9
 MIN_TO_DISPLACE = 2.0  # times that a value must cost more for each byte
 NUM_TO_WEIGH = 16  # values made before the gain is judged
-MAX_LEFT = 0.75  # of what a whole sample takes, for what a hit has left to do
+MAX_LEFT = 0.5  # of what a whole sample takes, for what a hit has left to do
 # Of a worker's time may be spent on writing: before anything has proved worth it, and then. A page
 # that is touched for the first time costs as much as 6 us of computing for each KB of a sample.
 # Measured (first epochs, benchmarks/remembered.py): more in the first epoch cost images 2 % of it.
@@ -63,7 +63,7 @@ _NOWHERE = (1 << _LEVEL_BITS) - 1  # behind every step
 SOURCES_CHANGED = 2
 
 CHEAP = "its samples are made as quickly as read"
-LITTLE = "what is left to do of a sample takes nearly as long as all of it"
+LITTLE = "what is left to do of a sample takes more than half as long as all of it"
 AT_ONCE = "draws random numbers at its very first step"
 DIFFERED_AWAY = "a sample differed on another machine"
 
