@@ -40,9 +40,11 @@ MAX_LEFT = 0.5  # of what a whole sample takes, for what a hit has left to do
 # Of a worker's time may be spent on writing: before anything has proved worth it, and then. A page
 # that is touched for the first time costs as much as 6 us of computing for each KB of a sample.
 # Measured (first epochs, benchmarks/remembered.py): more in the first epoch cost images 2 % of it.
-# What is worth it so many times over (it costs that much more to make) is written in the first epoch.
-FIRST_WRITE_FRAC, WRITE_FRAC = 0.006, 0.5
+# Pairs: least times that a value costs more to make than to write, and share of the time. What is worth it
+# so many times over is written in the first epoch; then what a second hit pays for, rather than the rest.
+FIRST_WRITE_FRAC, WRITE_FRAC = 0.006, 0.15
 MIN_WORTH, WORTH_WRITE_FRAC = 6.0, 0.1
+MIN_WORTH_LATER, WORTH_WRITE_FRAC_LATER = 2.0, 0.5
 FREE_S = 0.01  # in any case
 # Of a worker's time, for looks at all that a dataset reaches while it keeps or is served: before
 # anything has proved worth it, and then.
@@ -354,7 +356,8 @@ def may_write(
     worth: times that a value costs more to make than to write.
     """
     if num_proven:
-        return spent_s <= FREE_S + WRITE_FRAC * (worked_s + saved_s)
+        frac = WORTH_WRITE_FRAC_LATER if worth >= MIN_WORTH_LATER else WRITE_FRAC
+        return spent_s <= FREE_S + frac * (worked_s + saved_s)
     frac = WORTH_WRITE_FRAC if worth >= MIN_WORTH else FIRST_WRITE_FRAC
     return spent_s <= FREE_S + frac * worked_s
 

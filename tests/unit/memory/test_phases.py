@@ -162,9 +162,11 @@ def test_each_value_is_audited_in_whatever_order_they_come():
 
 
 def test_writing_takes_a_small_share_until_it_has_proved_worth_it():
-    for num_proven, frac in ((0, 0.006), (1, 0.5)):
+    for num_proven, frac in ((0, 0.006), (1, 0.15)):
         assert may_write(FREE_S + 10 * frac - 0.001, 10.0, 0.0, num_proven)
         assert not may_write(FREE_S + 10 * frac + 0.001, 10.0, 0.0, num_proven)
+    assert may_write(FREE_S + 4.999, 10.0, 0.0, 1, worth=2.0)
+    assert not may_write(FREE_S + 4.999, 10.0, 0.0, 1, worth=1.9)
     assert may_write(FREE_S + 0.999, 10.0, 0.0, 0, worth=6.0)
     assert not may_write(FREE_S + 1.001, 10.0, 0.0, 0, worth=6.0)
     assert not may_write(FREE_S + 0.999, 10.0, 0.0, 0, worth=5.9)
