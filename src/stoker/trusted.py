@@ -14,13 +14,12 @@ import re
 import sys
 import types
 from collections.abc import Collection, Iterator
-from itertools import compress
-from operator import attrgetter, is_, itemgetter, not_
+from operator import attrgetter, is_, itemgetter
 from typing import Any, NamedTuple
 
 from stoker.blame import is_installed
 from stoker.clock import now_s
-from stoker.unchanged import Held, are_unchanged, dict_of
+from stoker.unchanged import are_unchanged, dict_of
 from stoker.uncollected import uncollected
 
 PACKAGES = (frozenset(sys.stdlib_module_names) - {"__main__"}) | {
@@ -162,37 +161,27 @@ def look_again() -> None:
 
 class _Space(NamedTuple):
     """What one look has found in the names of a module or class: the rest of it need not be looked at
-    again, while each name leads to the same object, and that to the same code or class."""
+    again, while each name leads to the same object, and that to the same code or class. The first seven
+    are what unchanged.c reads, in this order."""
 
-    owner: object
+    held: dict[str, Any]
     names: list[str]
     values: list[Any]
     functions: list[types.FunctionType]  # and those that other values call
     codes: list[types.CodeType]
     objects: list[Any]  # whose class may be changed
     kinds: list[type]
+    owner: object
     found: list[tuple[str, object]]
     inner: list[type]  # classes to be looked into
 
     def is_same(self) -> bool:
-        held = vars(self.owner)
         return (
-            list(held) == self.names
-            and all(map(is_, held.values(), self.values))
+            list(self.held) == self.names
+            and all(map(is_, self.held.values(), self.values))
             and all(map(is_, map(_code_of, self.functions), self.codes))
             and all(map(is_, map(type, self.objects), self.kinds))
         )
-
-
-def _hold(held: Held, spaces: list[_Space]) -> None:
-    for space in spaces:
-        held.dicts.append(dict_of(space.owner))
-        held.names.extend((*space.names, held.dicts[-1]))
-        held.values.extend((*space.values, held.dicts[-1]))
-        held.functions.extend(space.functions)
-        held.codes.extend(space.codes)
-        held.objects.extend(space.objects)
-        held.kinds.extend(space.kinds)
 
 
 def _function_of(value: Any) -> types.FunctionType | None:
@@ -224,7 +213,7 @@ class _Search:
 
     def _begin(self) -> None:
         self._files: dict[str, bool] = {}  # of code -> whether the script's
-        self._dull: dict[type, bool] = {}  # whether its objects are neither code nor the script's
+        self._dull: set[type] = set()  # of values that are neither code nor the script's
         self._may_change: dict[type, bool] = {}  # objects of a class
         self._spaces: dict[int, _Space] = {}  # by id of a module or class
         self._modules: dict[str, types.ModuleType] = {}
@@ -234,9 +223,7 @@ class _Search:
         """All spaces are to be looked into anew, each that has changed."""
         self._found: list[tuple[str, object]] = []
         self._looked: list[_Space] = []
-        self._held = Held([], [], [], [], [], [], [])  # by the first of them
         self._seen: set[int] = set()  # ids of classes
-        self._inner: set[int] = set()  # of those to be looked into
         self._abstract: list[type] = []
 
     @property
@@ -250,14 +237,12 @@ class _Search:
         if any(modules.get(name) is not held for name, held in self._modules.items()):
             self._begin()  # whose code something is may be another answer now
         new = [name for name in modules if name not in self._modules]
-        is_first, self._modules = not self._modules, modules
-        if not self._is_as_before():
+        self._modules = modules
+        if not (are_unchanged and self._looked and are_unchanged(self._looked)):
             self._forget()
             new = list(modules)
         for owner, name in self._own(new):
             self._found.extend(self._in_space(owner, name))
-        if are_unchanged is not None and not is_first:  # a script may iterate once
-            _hold(self._held, self._looked[len(self._held.dicts) :])
         yield from self._found
         for kind in self._abstract:
             for each in registered_in(kind):
@@ -270,10 +255,6 @@ class _Search:
         for operator in getattr(sys.modules.get("torch.library"), "_impls", ()):
             if _OF_OPERATOR.fullmatch(operator):
                 yield f"torch.library {operator}", _NOBODY_SEES
-
-    def _is_as_before(self) -> bool:
-        """Whether all spaces are known to be what they were when they were looked into."""
-        return are_unchanged is not None and bool(self._held.dicts) and are_unchanged(self._held)
 
     def _own(self, names: Collection[str]) -> Iterator[tuple[types.ModuleType, str]]:
         """Iterate the modules among these that are searched."""
@@ -300,34 +281,32 @@ class _Search:
                 yield from self._in_space(kind, f"{kind.__module__}.{kind.__qualname__}")
 
     def _looked_into(self, owner: object, path: str) -> _Space:
-        names, values = list(vars(owner)), list(vars(owner).values())
+        held = dict_of(owner)
+        names, values = list(held), list(held.values())
+        may = self._may_change
         kinds = list(map(type, values))
-        may, dull, files = self._may_change, self._dull, self._files
         for kind in set(kinds).difference(may):
-            may[kind], dull[kind] = _may_change(kind), False
-        changing = list(compress(values, map(may.__getitem__, kinds)))
-        called = [each if type(each) is _FUNCTION else _function_of(each) for each in changing]
-        functions = [each for each in called if each is not None]
+            may[kind] = _may_change(kind)
+        changing = [each for each, kind in zip(values, kinds, strict=True) if may[kind]]
+        functions = [each for each in map(_function_of, changing) if each is not None]
         objects = [each for each in changing if type(each) not in _CALLING]
+        codes = list(map(_code_of, functions))
         space = _Space(
-            owner, names, values, functions, list(map(_code_of, functions)),
-            objects, list(map(type, objects)), [], [],
-        )  # fmt: skip
-        for name, value in compress(
-            zip(names, values, strict=True), map(not_, map(dull.__getitem__, kinds))
-        ):
+            held, names, values, functions, codes, objects, list(map(type, objects)), owner, [], []
+        )
+        dull, files = self._dull, self._files
+        for name, value in zip(names, values, strict=True):
             kind = type(value)
-            if kind is _FUNCTION and files.get(value.__code__.co_filename) is False:
+            if kind in dull or (
+                kind is _FUNCTION and files.get(value.__code__.co_filename) is False
+            ):
                 continue
-            if issubclass(kind, type) and id(value) in self._inner:  # as most are, in many modules
-                space.inner.append(value)
-            elif self._is_scripts(value):
+            if self._is_scripts(value):
                 space.found.append((f"{path}.{name}", value))
             elif issubclass(kind, type):
                 module = value.__module__
                 if is_trusted(module) and not module.startswith(_NOT_SEARCHED):
                     space.inner.append(value)
-                    self._inner.add(id(value))
         return space
 
     def _is_scripts(self, value: Any) -> bool:
@@ -352,7 +331,7 @@ class _Search:
             return _is_scripts_module(value.__module__)
         if _is_scripts_module(kind.__module__):
             return True
-        self._dull[kind] = True
+        self._dull.add(kind)
         return False
 
 

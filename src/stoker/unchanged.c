@@ -15,41 +15,43 @@ typedef struct object object;
 struct python {
     int (*next)(object *dict, ptrdiff_t *at, object **key, object **value);
     ptrdiff_t (*num_in)(object *list);
-    object *(*item)(object *list, ptrdiff_t at); /* borrowed */
-    object *(*code)(object *function);           /* borrowed */
+    object *(*item)(object *list, ptrdiff_t at);   /* borrowed, as are the next two */
+    object *(*field)(object *tuple, ptrdiff_t at);
+    object *(*code)(object *function);
     object *(*kind)(object *any);
     void (*give_back)(object *any);
 };
 
-/* names, values: of each dictionary its own, in its order, and then the dictionary. */
-static int are_dicts_same(const struct python *python, object *dicts, object *names, object *values)
-{
-    ptrdiff_t num = python->num_in(dicts), end = python->num_in(names), at = 0;
-    for (ptrdiff_t each = 0; each < num; each++) {
-        object *dict = python->item(dicts, each), *name, *value;
-        for (ptrdiff_t place = 0; python->next(dict, &place, &name, &value); at++)
-            if (at == end || python->item(names, at) != name || python->item(values, at) != value)
-                return 0;
-        if (at == end || python->item(names, at++) != dict)
-            return 0;
-    }
-    return at == end;
-}
+enum { HELD, NAMES, VALUES, FUNCTIONS, CODES, OBJECTS, KINDS }; /* of trusted.py's _Space */
 
-/* Lists of equal length: functions and their codes, objects and their classes. */
-int stoker_are_unchanged(const struct python *python, object *dicts, object *names, object *values,
-                         object *functions, object *codes, object *objects, object *kinds)
+static int is_same(const struct python *python, object *space)
 {
-    if (!are_dicts_same(python, dicts, names, values))
+    object *names = python->field(space, NAMES), *values = python->field(space, VALUES);
+    object *functions = python->field(space, FUNCTIONS), *codes = python->field(space, CODES);
+    object *objects = python->field(space, OBJECTS), *kinds = python->field(space, KINDS);
+    object *name, *value;
+    ptrdiff_t num = python->num_in(names), each = 0;
+    for (ptrdiff_t place = 0; python->next(python->field(space, HELD), &place, &name, &value); each++)
+        if (each == num || python->item(names, each) != name || python->item(values, each) != value)
+            return 0;
+    if (each != num)
         return 0;
-    for (ptrdiff_t each = python->num_in(functions); each--;)
+    for (each = python->num_in(functions); each--;)
         if (python->code(python->item(functions, each)) != python->item(codes, each))
             return 0;
-    for (ptrdiff_t each = python->num_in(objects); each--;) {
+    for (each = python->num_in(objects); each--;) {
         object *kind = python->kind(python->item(objects, each));
         python->give_back(kind);
         if (kind != python->item(kinds, each))
             return 0;
     }
+    return 1;
+}
+
+int stoker_are_unchanged(const struct python *python, object *spaces)
+{
+    for (ptrdiff_t each = python->num_in(spaces); each--;)
+        if (!is_same(python, python->item(spaces, each)))
+            return 0;
     return 1;
 }

@@ -7,49 +7,30 @@ compiler), or Python keeps no lock: then the caller compares by himself, which t
 import ctypes
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 _OF_PYTHON = (
-    "PyDict_Next",
-    "PyList_Size",
-    "PyList_GetItem",
-    "PyFunction_GetCode",
-    "PyObject_Type",
-    "Py_DecRef",
-)
+    "PyDict_Next", "PyList_Size", "PyList_GetItem", "PyTuple_GetItem", "PyFunction_GetCode", "PyObject_Type", "Py_DecRef",
+)  # fmt: skip
 
 
-class Held(NamedTuple):
-    """What was held. names, values: of each dictionary its own, in its order, then the dictionary itself."""
-
-    dicts: list[dict[str, Any]]
-    names: list[Any]
-    values: list[Any]
-    functions: list[Any]
-    codes: list[Any]
-    objects: list[Any]
-    kinds: list[type]
-
-
-def load(library: Path) -> Callable[[Held], bool] | None:
-    """Return a function that says whether all is what it was; None if there is no such library."""
+def load(library: Path) -> Callable[[Sequence[Any]], bool] | None:
+    """Return a function of a list of spaces (trusted.py) that says whether all is what it was; None if there
+    is no such library."""
     try:
-        function = ctypes.PyDLL(
-            str(library)
-        ).stoker_are_unchanged  # which keeps the interpreter lock
-        found = [
-            ctypes.cast(getattr(ctypes.pythonapi, each), ctypes.c_void_p).value
-            for each in _OF_PYTHON
-        ]
+        opened = ctypes.PyDLL(str(library))  # which keeps the interpreter lock
+        function = opened.stoker_are_unchanged
+        found = [getattr(ctypes.pythonapi, each) for each in _OF_PYTHON]
     except (OSError, AttributeError):
         return None
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         return None
-    python = (ctypes.c_void_p * len(found))(*found)
-    function.argtypes = (ctypes.c_void_p, *[ctypes.py_object] * len(Held._fields))
-    return lambda held: bool(function(python, *held))
+    addresses = [ctypes.cast(each, ctypes.c_void_p).value for each in found]
+    python = (ctypes.c_void_p * len(found))(*addresses)
+    function.argtypes = (ctypes.c_void_p, ctypes.py_object)
+    return lambda spaces: bool(function(python, spaces))
 
 
 def dict_of(owner: Any) -> dict[str, Any]:

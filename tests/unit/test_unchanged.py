@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from stoker.unchanged import Held, are_unchanged, dict_of, load
+from stoker.unchanged import are_unchanged, dict_of, load
 
 needs_library = pytest.mark.skipif(are_unchanged is None, reason="was installed without a compiler")
 
@@ -27,27 +27,25 @@ def seen():
     module.first, module.last = [], {}  # nothing that equals another one is the same
     kind = type("Kind", (), dict(vars(Kind)))
     kind.method = types.FunctionType(Kind.method.__code__, {})
-    held = Held([], [], [], [kind.method], [kind.method.__code__], [kind()], [kind])
-    for owner in (module, kind):
-        dictionary = dict_of(owner)
-        held.dicts.append(dictionary)
-        held.names.extend((*dictionary, dictionary))
-        held.values.extend((*dictionary.values(), dictionary))
-    return module, kind, held
+    code, made = [kind.method.__code__], kind()
+    both = [
+        (held, list(held), list(held.values()), [kind.method], code, [made], [kind])
+        for held in map(dict_of, (module, kind))
+    ]
+    return module, kind, both
 
 
 CHANGES = {
     "a value": lambda module, kind, held: setattr(module, "first", []),
     "the last value": lambda module, kind, held: setattr(module, "last", {}),
     "one name more": lambda module, kind, held: setattr(module, "more", None),
-    # What follows in the lists are then an empty dictionary and a name, which is none.
     "one name less": lambda module, kind, held: delattr(module, "last"),
     "all names": lambda module, kind, held: vars(module).clear(),
     "a class": lambda module, kind, held: setattr(kind, "a", 2),
     "one more of a class": lambda module, kind, held: setattr(kind, "more", None),
     "one less of a class": lambda module, kind, held: delattr(kind, "a"),
-    "a function": lambda module, kind, held: setattr(held.functions[0], "__code__", other.__code__),
-    "an object": lambda module, kind, held: setattr(held.objects[0], "__class__", Kind),
+    "a function": lambda module, kind, held: setattr(held[0][3][0], "__code__", other.__code__),
+    "an object": lambda module, kind, held: setattr(held[0][5][0], "__class__", Kind),
 }
 
 
@@ -63,9 +61,9 @@ def test_a_change_is_seen(seen, change):
 def test_what_is_put_back_is_unchanged(seen):
     module, _kind, held = seen
     first, module.first = module.first, None
-    code, held.functions[0].__code__ = held.functions[0].__code__, other.__code__
+    code, held[0][3][0].__code__ = held[0][3][0].__code__, other.__code__
     assert not are_unchanged(held)
-    module.first, held.functions[0].__code__ = first, code
+    module.first, held[0][3][0].__code__ = first, code
     assert are_unchanged(held)
 
 

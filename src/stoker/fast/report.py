@@ -20,12 +20,8 @@ from stoker.memory.watch import codecs, foundations
 from stoker.reports.metrics import FastPlace
 
 NUM_PROVE = 4  # results of a place that are compared, by all workers, before it is used without
-_PROVEN, _MAX_NBYTES, _MAX_FILES = (
-    ".proven",
-    1 << 20,
-    16,
-)  # of so many sets of versions, those used last
-_CHECK_NBYTES = 16
+_PROVEN, _MAX_NBYTES, _CHECK_NBYTES = ".proven", 1 << 20, 16
+_MAX_FILES = 16  # of so many sets of versions, those used last
 
 
 class FastWish(NamedTuple):
@@ -62,7 +58,8 @@ class Report:
             self._earlier = _kept()
             atexit.register(self._keep, os.getpid())
         whys = {name: place.why for name, place in self._places.items() if place.why}
-        return FastWish(audit, dict.fromkeys(self._earlier | self._proven(), "") | whys)
+        earlier = filter(_may_last, self._earlier)
+        return FastWish(audit, dict.fromkeys([*earlier, *self._proven()], "") | whys)
 
     def _proven(self) -> set[str]:
         return {name for name, place in self._places.items() if place.num_checked >= NUM_PROVE}
@@ -71,8 +68,9 @@ class Report:
         """Tell later runs, at the end of this one."""
         if pid == os.getpid():
             earlier, differed = _kept(), {each.place for each in self._places.values() if each.why}
-            if (earlier | self._proven()) - differed != earlier:
-                _keep((earlier | self._proven()) - differed)
+            proven = earlier.union(filter(_may_last, self._proven())) - differed
+            if proven != earlier:
+                _keep(proven)
 
 
 def _folder() -> KeptFolder:
@@ -86,9 +84,8 @@ def _folder() -> KeptFolder:
 
 def _name() -> str:
     """Return the name of the file for these versions."""
-    file = (
-        Path(__file__).parent.with_name("images") / "libimages.so"
-    )  # of a checkout, built anew at will
+    # Of a checkout, built anew at will.
+    file = Path(__file__).parent.with_name("images") / "libimages.so"
     built = file.stat().st_mtime_ns if file.exists() else 0
     told = foundations() + codecs() + str(built).encode()
     return hashlib.blake2b(told, digest_size=16).hexdigest() + _PROVEN
@@ -101,13 +98,13 @@ def _kept() -> set[str]:
         told = folder.read(name, _MAX_NBYTES)
         if _check(told[_CHECK_NBYTES:]) == told[:_CHECK_NBYTES]:
             folder.note_use(name)
-            return set(filter(_may_last, told[_CHECK_NBYTES:].decode().splitlines()))
+            return set(told[_CHECK_NBYTES:].decode().splitlines())
     return set()
 
 
 def _keep(names: set[str]) -> None:
     with contextlib.suppress(OSError):
-        folder, told = _folder(), "\n".join(sorted(filter(_may_last, names))).encode()
+        folder, told = _folder(), "\n".join(sorted(names)).encode()
         folder.write(_name(), [_check(told), told])
         files = {name: at.st_mtime for name, at in folder.files().items() if name.endswith(_PROVEN)}
         folder.remove(*sorted(files, key=files.__getitem__)[:-_MAX_FILES])
