@@ -52,13 +52,14 @@ class Report:
         """Return copies, as they are at this moment."""
         return [replace(place) for place in self._places.values()]
 
-    def wish(self, audit: bool) -> FastWish:
-        """Return what the workers of a loader that begins now are told."""
-        if self._earlier is None:
+    def wish(self, audit: bool, lasts: bool) -> FastWish:
+        """Return what the workers of a loader that begins now are told. lasts: all of them are on this
+        machine, of which earlier runs have told and later ones are to know."""
+        if lasts and self._earlier is None:
             self._earlier = _kept()
             atexit.register(self._keep, os.getpid())
         whys = {name: place.why for name, place in self._places.items() if place.why}
-        earlier = filter(_may_last, self._earlier)
+        earlier = filter(_may_last, self._earlier or ())
         return FastWish(audit, dict.fromkeys([*earlier, *self._proven()], "") | whys)
 
     def _proven(self) -> set[str]:

@@ -596,7 +596,9 @@ def _fast_wish() -> "FastWish | None":
     from stoker.fast.report import report
 
     asked = run.settings.fast
-    return None if asked == "off" else report.wish(audit=asked == "audit")
+    return (
+        None if asked == "off" else report.wish(audit=asked == "audit", lasts=run.fleet() is None)
+    )
 
 
 def _report_on(wish: "Wish | None", fast: "FastWish | None" = None) -> None:

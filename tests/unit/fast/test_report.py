@@ -20,7 +20,7 @@ def folder(monkeypatch, tmp_path):
 def run(*places):
     """What a run begins with and, at its end, tells the next one."""
     report = Report()
-    known = report.wish(audit=False).known
+    known = report.wish(audit=False, lasts=True).known
     report.take_in(pack_news(list(places)))
     report._keep(os.getpid())
     return known
@@ -49,6 +49,11 @@ def test_a_child_that_the_script_forked_tells_nothing():
     report.take_in(pack_news([PROVEN]))
     report._keep(os.getpid() + 1)
     assert run() == {}
+
+
+def test_where_other_machines_make_batches_nothing_is_known_of_them():
+    run(PROVEN)
+    assert Report().wish(audit=False, lasts=False).known == {}
 
 
 def test_other_versions_have_to_prove_it_themselves(monkeypatch):
