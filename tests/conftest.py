@@ -217,6 +217,10 @@ def leaks_since(before: Holdings) -> dict[str, object]:
     shelves = sys.modules.get("stoker.memory.store.shelves")
     if shelves is not None:
         shelves._shelf = None  # a process has one as long as it lives
+    drivers_forks = sys.modules.get("stoker.loaders.driver.forks")
+    if drivers_forks is not None:  # pooled arenas that can travel have descriptors
+        spare = drivers_forks.pool._spare
+        spare[:] = [each for each in spare if not each.regions.arena.can_travel]
     gc.collect()
     end_s = time.monotonic() + GRACE_S
     for thread in frozenset(threading.enumerate()) - before.threads:

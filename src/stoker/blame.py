@@ -7,6 +7,8 @@ import functools
 import sysconfig
 import traceback
 
+from stoker.errors import LeftToTorch
+
 OURS = ("stoker", "torch", "torchdata")  # packages
 _STDLIB = sysconfig.get_path("stdlib") + "/"
 _SITES = ("/site-packages/", "/dist-packages/")
@@ -20,7 +22,9 @@ def is_installed(file: str) -> bool:
 
 
 def in_words(error: BaseException) -> str:
-    """Describe an error in one line: what failed, and where in stoker's code."""
+    """Describe an error in one line: what failed, and where in stoker's code; or the reason that it is."""
+    if isinstance(error, LeftToTorch):
+        return str(error)
     try:
         text = " ".join(str(error).split())[:_LIMIT]
     except Exception:

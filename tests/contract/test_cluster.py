@@ -6,15 +6,15 @@ import select
 import signal
 import subprocess
 import sys
+from functools import partial
 from multiprocessing import forkserver, resource_tracker
-from multiprocessing.process import BaseProcess
 
 import pytest
 
 from stoker.clock import Deadline
 from stoker.loaders.driver.memory import Memory
 from stoker.loaders.driver.workers import Workers
-from stoker.local.spawned import Spawned
+from stoker.local.started import Started
 from stoker.local.template import Template, reap, wait_all_gone
 from tests.slots import C
 
@@ -45,22 +45,21 @@ def obey(slot, sock):
                 signal.pause()
 
 
+def tell(word, slot, sock):
+    """A worker that sends a word, and ends."""
+    sock.sendall(word[0])
+
+
 def local(body=obey, num_first=2):
     context = multiprocessing.get_context("fork")
     processes = [context.Process() for _ in range(max(1, num_first))]
     return Template(processes, body, C[:num_first])
 
 
-def run_body(body, slot, sock, extra):
-    assert extra == f"extra of {slot.number}"
-    body(slot, sock)
-
-
-def spawned(body=obey, num_first=2):
+def started(body=obey, num_first=2):
     context = multiprocessing.get_context("forkserver")
-    return Spawned(
-        context, run_body, body, lambda slot: (f"extra of {slot.number}",), C[:num_first]
-    )
+    processes = [context.Process(daemon=True) for _ in range(max(1, num_first))]
+    return Started(context, processes, body, C[:num_first])
 
 
 class Mixed(Workers):
@@ -89,9 +88,9 @@ def server():
     resource_tracker._resource_tracker._stop()
 
 
-@pytest.fixture(params=[local, spawned, mixed])
+@pytest.fixture(params=[local, started, mixed])
 def make(request):
-    if request.param is not local and request.node.get_closest_marker("template"):
+    if request.param is mixed and request.node.get_closest_marker("template"):
         pytest.skip("of templates only")
     made = []
 
@@ -245,21 +244,6 @@ def test_a_signal_to_a_worker_that_ended_is_nothing(joined):
     assert ask(socks[1], b"who").startswith(b"1 ")
 
 
-def test_a_signal_to_a_worker_whose_end_is_not_told_yet_is_nothing(monkeypatch):
-    """The fork server reaps it, and then tells: for a moment it is alive to us."""
-    cluster = spawned()
-    with cluster.start(C[0]) as sock, cluster.start(C[1]):
-        pid = int(ask(sock, b"who").split()[1])
-        sock.sendall(b"exit")
-        cluster._processes[C[0]].join(PATIENCE_S)  # reaped
-        with monkeypatch.context() as patched:
-            patched.setattr(BaseProcess, "is_alive", lambda self: True)
-            with pytest.raises(ProcessLookupError):
-                os.kill(pid, 0)
-            cluster.signal(C[0], signal.SIGKILL)
-    cluster.close(0.0)
-
-
 def test_a_slot_can_be_started_again_and_tells_only_of_its_latest_worker(joined):
     cluster, socks = joined
     old = int(ask(socks[0], b"who").split()[1])
@@ -282,11 +266,7 @@ def test_a_slot_beyond_the_first_ones_can_be_started_later(joined):
 @pytest.mark.template
 def test_a_replacement_starts_from_memory_as_it_was_at_iter(make):
     word = [b"then"]
-
-    def tell(slot, sock):
-        sock.sendall(word[0])
-
-    cluster = make(tell, 1)
+    cluster = make(partial(tell, word), 1)
     word[0] = b"now"
     for _ in range(2):
         with cluster.start(C[0]) as sock:
@@ -389,10 +369,11 @@ def test_after_the_template_was_killed_a_start_gives_a_socket_that_ends(joined):
 TRAINER = """
 import multiprocessing, os, signal, sys
 sys.path.insert(0, sys.argv[1])
-from tests.contract.test_cluster import deaf_to_all, local
+from tests.contract import test_cluster
+from tests.contract.test_cluster import deaf_to_all
 from stoker.clock import Deadline
 from tests.slots import C
-cluster = local(deaf_to_all)
+cluster = getattr(test_cluster, sys.argv[3])(deaf_to_all)
 pids = [cluster.wait_pid(C[slot], Deadline(10)) for slot in range(2)]
 socks = [cluster.start(C[slot]) for slot in range(2)]
 for sock in socks:
@@ -413,9 +394,10 @@ def deaf_to_all(slot, sock):
 
 
 @pytest.mark.parametrize("how", ["kill", "os._exit"])
-def test_when_the_trainer_is_gone_nothing_stays(how, request):
+@pytest.mark.parametrize("kind", ["local", "started"])
+def test_when_the_trainer_is_gone_nothing_stays(kind, how, request):
     trainer = subprocess.Popen(
-        [sys.executable, "-c", TRAINER, str(request.config.rootpath), how],
+        [sys.executable, "-c", TRAINER, str(request.config.rootpath), how, kind],
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     pids = list(map(int, trainer.stdout.readline().split()))
@@ -435,9 +417,10 @@ def test_a_pair_of_clusters_does_not_mix(make):
 
 
 @pytest.mark.parametrize("start", [True, False])
-def test_workers_that_were_put_off_start_or_end_when_told(start):
+@pytest.mark.parametrize("make", [local, started])
+def test_workers_that_were_put_off_start_or_end_when_told(make, start):
     num_first = len(os.sched_getaffinity(0)) + 2
-    cluster = local(num_first=num_first)
+    cluster = make(num_first=num_first)
     socks = [cluster.start(C[slot]) for slot in range(num_first)]
     if start:
         cluster.start_rest()

@@ -472,7 +472,6 @@ class Counter(Base):
 
 
 CALLS = [0]
-SHARED = multiprocessing.Value("d", 1.0)
 
 
 class GlobalCounter(Base):
@@ -643,7 +642,7 @@ class SharedValue(Base):
 
     def __init__(self, folder):
         super().__init__(folder)
-        self.value = SHARED
+        self.value = multiprocessing.Value("d", 1.0)
 
     def __getitem__(self, i):
         return numbers(i, work(i) * self.value.value)

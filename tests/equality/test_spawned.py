@@ -17,7 +17,6 @@ import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from stoker.config import Disk, Settings
-from stoker.local import spawned
 from stoker.memory.store import shelves
 from tests.equality import impure
 from tests.equality.cases import draw_all, step
@@ -175,13 +174,6 @@ def test_an_iterable_of_a_killed_worker_is_fetched_again():
                     prefetch_factor=1)  # fmt: skip
 
     both(made, partial(killed, kills=True), plain_run=partial(killed, kills=False))
-
-
-def test_a_worker_that_cannot_be_replaced_is_told_as_torch_tells_it(monkeypatch):
-    monkeypatch.setattr(spawned, "FROZEN_LIMIT_NBYTES", 100)
-    with installed(), pytest.raises(RuntimeError, match="is killed by signal: Killed") as caught:
-        list(killed(make(2, "forkserver", batch_size=1), kills=True))
-    assert "it cannot be started afresh" in caught.value.__notes__[0]
 
 
 class Counted(Plain):

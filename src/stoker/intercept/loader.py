@@ -9,6 +9,7 @@ import hashlib
 import os
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from stoker.blame import in_words, is_installed
 from stoker.clock import now_s
 from stoker.config import FILES_FRAC
 from stoker.doctor.plan import VARIABLE as EXAMINED
+from stoker.errors import LeftToTorch
 from stoker.intercept import in_process, run
 from stoker.intercept.meter import Meter, Next, drawn_by
 from stoker.local.sizing import CACHE_FRAC_OF_FREE, available_nbytes, machine_nbytes
@@ -175,7 +177,7 @@ def _tried(make: MakeIterator, original: GetIterator, loader: Any, place: str) -
     except Exception as error:
         if (attempt is not None and attempt.is_theirs) or speak.raised_by_handler(error):
             raise
-        why = in_words(error)
+        why = _noted_why(loader, error)
     return _handed_over(attempt, original, loader, place, why)
 
 
@@ -350,7 +352,7 @@ def _first_batch(original: Next, iterator: Any, meter: Meter) -> Any:
     except Exception as error:
         if attempt.is_theirs or speak.raised_by_handler(error):
             raise
-        why = in_words(error)
+        why = _noted_why(attempt.loader, error)
     meter.forget_drawn()
     attempt.become_torchs()
     meter.attach(iterator)
@@ -492,11 +494,30 @@ def _why_not(loader: "DataLoader[Any]", question: str = "why_not_offload") -> li
 def _why_not_now(loader: "DataLoader[Any]", question: str) -> list[str]:
     from stoker.intercept import eligible
 
-    here = eligible.why_not_here()
-    if here:
-        return [here]
+    why = eligible.why_not_here() or _refused_for(loader)
+    if why:
+        return [why]
     reasons: list[str] = getattr(eligible, question)(loader, run.settings.chains != "script")
     return reasons
+
+
+_refused: "dict[int, tuple[weakref.ref[Any], str]]" = {}  # loaders by id, for they need not be hashable
+
+
+def _noted_why(loader: Any, error: Exception) -> str:
+    """Return an error of ours in words; where it is a reason, it is one for the loader's next epochs too."""
+    why = in_words(error)
+    if isinstance(error, LeftToTorch):
+        with contextlib.suppress(
+            TypeError
+        ):  # what resembles a loader need not have weak references
+            _refused[id(loader)] = weakref.ref(loader), why
+    return why
+
+
+def _refused_for(loader: Any) -> str:
+    held, why = _refused.get(id(loader), (None, ""))
+    return why if held is not None and held() is loader else ""
 
 
 def _offload(attempt: "Attempt", loader: "DataLoader[Any]", place: str) -> Any:

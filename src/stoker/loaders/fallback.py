@@ -58,7 +58,7 @@ class Attempt:
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         self.iterator: Any = None
-        self._loader = loader
+        self.loader = loader
         held = getattr(loader, "__dict__", {})  # not by getattr, which a class may answer itself
         self._is_stateful = "snapshot_every_n_steps" in held
         self._saved = held.get("next_iter_state")
@@ -75,7 +75,7 @@ class Attempt:
     def hand_over(self, original: Callable[[DataLoader[Any]], Any]) -> Any:
         """Return torch's own iterator. original: torch's function, which makes one from scratch."""
         self._stop()
-        iterator, loader = self.iterator, self._loader
+        iterator, loader = self.iterator, self.loader
         if not hasattr(iterator, "_base_seed") or self._is_stateful:
             self._put_back()
             return original(loader)
@@ -100,7 +100,7 @@ class Attempt:
             generator.set_state(state)
 
     def _adopt(self) -> None:
-        iterator, loader = self.iterator, self._loader
+        iterator, loader = self.iterator, self.loader
         in_process = loader.num_workers == 0
         drawn = iterator.__dict__.get("_drawn")
         for name in _NOT_TORCHS:
@@ -125,7 +125,7 @@ class Attempt:
         meter = iterator.__dict__.get("_stoker_meter")
         iterator.__dict__.clear()
         iterator.__class__ = theirs._StatefulMultiProcessingDataLoaderIter
-        iterator.__init__(self._loader, self._saved)
+        iterator.__init__(self.loader, self._saved)
         iterator._stoker_meter = meter
         torch.set_rng_state(now)  # the script may have drawn from it since
 

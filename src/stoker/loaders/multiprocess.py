@@ -28,7 +28,6 @@ from torch.utils.data.dataloader import (
 
 from stoker import at_fork, stack
 from stoker.clock import Deadline
-from stoker.errors import BrokenGuarantee
 from stoker.fast.report import FastWish
 from stoker.loaders.at_exit import LEAVE_S, close_at_exit, forget
 from stoker.loaders.driver import ENDED, TIMED_OUT, Died, Driver, Failed
@@ -153,7 +152,6 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
         is_forked = context.get_start_method() == "fork"
         may_be_free = (
             (options.num_slots > options.num_chains or options.fleet is not None)
-            and is_forked
             and self._worker_init_fn is None
             and self._in_order
             and may_run_ahead(self._index_sampler)
@@ -172,7 +170,6 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             persistent=self._persistent_workers,
             may_hedge=options.may_hedge,
         )
-        num_to_fork = state.num_chains if is_forked else 0
         are_to_look = (
             is_forked
             and options.wish is not None
@@ -185,7 +182,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
                 context,
                 arena_nbytes=options.arena_nbytes,
                 held_limit_nbytes=options.held_limit_nbytes,
-                processes=[context.Process(daemon=True) for _ in range(num_to_fork)],
+                processes=[context.Process(daemon=True) for _ in range(state.num_chains)],
                 fleet=options.fleet,
                 user=loader,
                 wish=options.wish,
@@ -310,8 +307,8 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             _reraise(batch)
         elif kind is Died:
             error = death(batch, self._state.max_deaths)
-            if self._drawn is not None and self._driver.is_to_blame(batch):  # torch's may live
-                raise BrokenGuarantee("a process that makes batches died of it") from error
+            if self._drawn is not None and (why := self._driver.why_torchs(batch)):
+                raise why from error
             self.is_theirs = True
             raise error
         return batch

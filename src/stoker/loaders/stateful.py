@@ -171,9 +171,9 @@ class StatefulIterator(StreamIterator, _StatefulMultiProcessingDataLoaderIter): 
         for chain in range(self._num_workers):
             begun = self._in_time(self._driver.wait_begun(chain, self._epoch, deadline))
             if isinstance(begun, Died):
-                error = death(begun, self._state.max_deaths)
-                self.is_theirs = not self._driver.is_to_blame(begun)
-                raise error
+                why = self._driver.why_torchs(begun)
+                self.is_theirs = why is None
+                raise why or death(begun, self._state.max_deaths)
             state, is_delta = cast(tuple[Any, bool], loads(begun))
             if isinstance(state, ExceptionWrapper):
                 self.is_theirs = True

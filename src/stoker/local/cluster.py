@@ -19,6 +19,9 @@ class Cluster(Protocol):
     why_no_replacement: str
     """Why a worker that died stays dead; empty: another can be started in its slot."""
 
+    why_gone: str
+    """Why no worker was started at all, where a cluster has found that; else empty."""
+
     def start(self, slot: Slot, after_s: float = 0.0) -> socket.socket:
         """Start the slot's worker, whose last must be gone; returns the trainer's end of a socket.
 

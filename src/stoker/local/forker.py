@@ -23,11 +23,13 @@ from stoker.poll_loop import PollLoop
 from stoker.scheduler.tasks.slot import Role, Slot
 
 MESSAGE = struct.Struct("<BBiii")  # op, slot, pid or signal, exit code or milliseconds
-START, SIGNAL, CLOSE, STARTED, EXITED, REST = range(6)
+# REFUSED: followed by why, in UTF-8, no worker is started; then the template ends.
+START, SIGNAL, CLOSE, STARTED, EXITED, REST, REFUSED = range(7)
 # A worker whose trainer is gone may finish its sample; all is over within 2 s.
 ORPHAN_GRACE_S = 0.5
 TERM_GRACE_S = 0.5
 LOOK_S = 0.05  # how often workers are looked at where the system refuses pidfds
+WITH_REST = -1  # in place of milliseconds: a worker starts when it is told REST
 OWN = Slot(Role.CHAIN, -1)  # in place of a slot: the template itself
 
 Body = Callable[[Slot, socket.socket], None]
@@ -48,8 +50,10 @@ class Forker:
         body: Body,
         fork: Callable[[], int],
         mask: set[int | signal.Signals],
+        sentinel: int | None = None,
     ) -> None:
-        """Make a template's server. mask: signals that the script has blocked; workers begin so."""
+        """Make a template's server. mask: signals that the script has blocked; workers begin so;
+        sentinel: a descriptor that is readable once the trainer is gone, for multiprocessing."""
         self._control = control
         self._fork = fork
         self._processes = processes
@@ -61,6 +65,7 @@ class Forker:
         self._grace_s: float | None = None  # that workers have to end, once the trainer says close
         self._pid = os.getpid()
         self._mask = mask
+        self._sentinel = sentinel
         self._ignores_children = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
 
     def serve_and_exit(
@@ -111,6 +116,8 @@ class Forker:
         slot = Slot(Role(role), number)
         if op == CLOSE:
             self._grace_s = milliseconds / 1000
+        elif op == START and milliseconds == WITH_REST:
+            rest[slot] = socket.socket(fileno=fds[0])
         elif op == START:
             self._later[slot] = Deadline(milliseconds / 1000), socket.socket(fileno=fds[0])
             self._start_due(rest)
@@ -192,7 +199,7 @@ class Forker:
             process._target, process._args = self._run, (slot, sock)  # type: ignore[attr-defined]
             if self._ignores_children:
                 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-            code = process._bootstrap()  # type: ignore[attr-defined]
+            code = process._bootstrap(self._sentinel)  # type: ignore[attr-defined]
         finally:
             os._exit(code)
 

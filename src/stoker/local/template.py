@@ -1,7 +1,8 @@
-"""Forks workers on this machine from a template process, which is itself forked at iter().
+"""Forks workers on this machine from a template process, which is itself forked at iter(), or started
+there by spawn or forkserver (started.py).
 
 Promise: every worker, even one that replaces a dead one, starts from the trainer's memory at
-iter(). When the trainer ends in any way, the template ends the workers and itself.
+iter(), or from what was pickled of it. When the trainer ends in any way, the template ends the workers and itself.
 
     trainer --control socket--> template --fork--> worker
        \\------------- the worker's own socket ------/
@@ -30,6 +31,7 @@ from stoker.local.forker import (
     EXITED,
     MESSAGE,
     OWN,
+    REFUSED,
     REST,
     SIGNAL,
     START,
@@ -44,13 +46,14 @@ from stoker.poll_loop import wait_ready
 from stoker.scheduler.tasks.slot import Exit, Role, Slot
 
 REAPED_S = 5.0  # what PID 1 may take to reap a template; some look every two seconds
+MAX_WHY_NBYTES = 4096
 HELLO_S = 5.0  # what a template may take to tell its pid
 
 
 class Template(Cluster):
     """The trainer's handle on its template. See `Cluster` for the calls."""
 
-    why_no_replacement = ""
+    why_no_replacement = why_gone = ""
 
     def __init__(
         self,
@@ -70,16 +73,8 @@ class Template(Cluster):
         """
         # As Process.start does: else workers would print again what is not yet written.
         multiprocessing.util._flush_std_streams()  # type: ignore[attr-defined]
-        self._owner_pid = os.getpid()
-        self.names = [process.name for process in processes]
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        theirs = self._open(processes)
         pairs = {slot: socket.socketpair() for slot in first}
-        self._control = descriptors.kept(ours)
-        self._control_is = descriptors.of(self._control.fileno())
-        self._pids: dict[Slot, int] = {}
-        self._exits: dict[Slot, Exit] = {}
-        self._has_ended: set[Slot] = set()  # since `take_ended`
-        self._is_gone = False
         num_at_once = usable_cores()
         self._has_rest = len(pairs) > num_at_once
         self._first = {slot: mine for slot, (mine, _) in pairs.items()}
@@ -113,6 +108,23 @@ class Template(Cluster):
         finally:
             for sock in (theirs, *(other for _, other in pairs.values())):
                 sock.close()
+        self._register()
+
+    def _open(self, processes: Sequence[BaseProcess]) -> socket.socket:
+        """Make the control socket; returns the template's end."""
+        self._owner_pid = os.getpid()
+        self.names = [process.name for process in processes]
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control = descriptors.kept(ours)
+        self._control_is = descriptors.of(self._control.fileno())
+        self._pids: dict[Slot, int] = {}
+        self._exits: dict[Slot, Exit] = {}
+        self._has_ended: set[Slot] = set()  # since `take_ended`
+        self._is_gone = self._has_rest = False
+        self._first: dict[Slot, socket.socket] = {}
+        return theirs
+
+    def _register(self) -> None:
         _living.add(self)
 
     def _become_template(
@@ -135,12 +147,13 @@ class Template(Cluster):
         self._pids.pop(slot, None)
         self._exits.pop(slot, None)
         self._has_ended.discard(slot)
+        self._has_rest = self._has_rest or after_s > 0
+        return self._tell_start(slot, int(after_s * 1000))
+
+    def _tell_start(self, slot: Slot, milliseconds: int) -> socket.socket:
         ours, theirs = socket.socketpair()
         fds = array.array("i", [theirs.fileno()])
-        self._has_rest = self._has_rest or after_s > 0
-        self._tell(
-            START, slot, 0, int(after_s * 1000), [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)]
-        )
+        self._tell(START, slot, 0, milliseconds, [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
         theirs.close()
         return ours
 
@@ -222,11 +235,15 @@ class Template(Cluster):
             descriptors.close_socket(self._control, self._control_is)
             _living.discard(self)
             _leaving.discard(self)
-            if self._is_child:
-                _reap_one(self._pids[OWN])
-            elif OWN in self._pids and len(_gone) < MAX_GONE:
-                _gone[self._pids[OWN]] = Deadline(REAPED_S)
+            self._reap()
         return self._is_gone
+
+    def _reap(self) -> None:
+        """Let the system forget the template, which has ended."""
+        if self._is_child:
+            _reap_one(self._pids[OWN])
+        elif OWN in self._pids and len(_gone) < MAX_GONE:
+            _gone[self._pids[OWN]] = Deadline(REAPED_S)
 
     def kill(self) -> None:
         """Kill the template; workers follow: PR_SET_PDEATHSIG. Waits for no end of a socket."""
@@ -268,7 +285,7 @@ class Template(Cluster):
             return
         while not is_met() and not self._is_gone and wait_ready(self._control, by=deadline):
             try:
-                data = self._control.recv(MESSAGE.size)
+                data = self._control.recv(MESSAGE.size + MAX_WHY_NBYTES)
             except OSError:
                 data = b""
             if not data:
@@ -277,9 +294,11 @@ class Template(Cluster):
                     self._pids.keys() - self._exits.keys() - {OWN}
                 )  # PR_SET_PDEATHSIG
                 return
-            op, role, number, pid, code = MESSAGE.unpack(data)
+            op, role, number, pid, code = MESSAGE.unpack_from(data)
             slot = Slot(Role(role), number)
-            if op == STARTED:
+            if op == REFUSED:
+                self.why_gone = data[MESSAGE.size :].decode(errors="replace")
+            elif op == STARTED:
                 self._pids[slot] = pid
             elif op == EXITED and slot == OWN:  # its end of the socket may be open in another fork
                 self._is_gone = True

@@ -9,11 +9,13 @@ import math
 import os
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stoker.clock import Deadline, now_s
+from stoker.errors import BrokenGuarantee, LeftToTorch, StokerError
 from stoker.loaders.driver import forks
 from stoker.loaders.driver.actions import Actions
 from stoker.loaders.driver.helpers import Alone, Helpers
@@ -21,18 +23,18 @@ from stoker.loaders.driver.inbox import DriverStats, Inbox, Told
 from stoker.loaders.driver.lines import Lines
 from stoker.loaders.driver.memory import Memory
 from stoker.loaders.driver.workers import EXIT_WAIT_S, Workers
-from stoker.local.spawned import Spawned
+from stoker.local.started import Started
 from stoker.local.template import Template, reap
-from stoker.memory.store import Wish
+from stoker.memory.store import ShelfAccess, Wish
 from stoker.poll_loop import PollLoop
 from stoker.scheduler.base import State
 from stoker.scheduler.events import Bounded, Closed, Drawn, Event, GiveUp, Restarted, Start
 from stoker.scheduler.tasks.slot import FINGERPRINT, PACKER, Exit, Slot
 from stoker.stalls import stacks
-from stoker.wire.arena import ARENA_NBYTES, Lender
+from stoker.wire.arena import ARENA_NBYTES, Lender, Room
 from stoker.wire.batch_codec import dumps
 from stoker.wire.channel import ConnectionLost
-from stoker.wire.marks import LOST, NOTHING
+from stoker.wire.marks import LOST, NOTHING, Marks
 from stoker.worker.job import Job
 from stoker.worker.main import FAILED, main
 
@@ -96,11 +98,14 @@ class Driver:
         self._memory = Memory(
             state.local_slots, arena_nbytes, can_travel=not is_forked, user=user, wish=wish
         )
+        given = {slot: self._memory.of(slot) for slot in (*state.local_slots, FINGERPRINT)}
+        body = partial(_run, job, given)
+        first = state.first_slots
         try:
             here = (
-                Template(processes, _body_of(job, self._memory), state.first_slots)
+                Template(processes, body, first)
                 if is_forked
-                else Spawned(context, main, job, self._memory.of, state.first_slots)
+                else Started(context, processes, body, first, wish is not None)
             )
         except BaseException:  # its traceback may live on, and this with it
             self._memory.give_back(is_written_to=True)
@@ -113,7 +118,7 @@ class Driver:
         self._rest_deadline: Deadline | None = Deadline(REST_AFTER_S)
         self._waited_s = math.inf  # for the last frame that had not come yet
         try:
-            if fleet is not None and not fleet.is_gone and isinstance(here, Template):
+            if fleet is not None and not fleet.is_gone:
                 away = fleet.open(here.start(PACKER), min(arena_nbytes, ARENA_NBYTES))
                 self._workers = Workers(here, self._memory, away)
                 self._helpers = Helpers(fleet, away, self._workers.away)
@@ -269,10 +274,15 @@ class Driver:
         self._start_rest()
         self._workers.signal(self.state.slot_of(chain), signum)
 
-    def is_to_blame(self, died: Died) -> bool:
-        """Whether stoker failed in the worker, or the process that starts workers has ended."""
+    def why_torchs(self, died: Died) -> StokerError | None:
+        """Return why torch's own workers may live where one of these died: stoker failed in it, or the
+        process that starts workers has ended. None: they would die too."""
+        if self._workers.why_gone:
+            return LeftToTorch(self._workers.why_gone)
         failed = isinstance(died.how, Exit) and died.how.code == FAILED
-        return failed or self._workers.is_gone
+        if failed or self._workers.is_gone:
+            return BrokenGuarantee("a process that makes batches died of it")
+        return None
 
     def close(self, grace_s: float) -> None:
         """End the workers: ask, wait until each is gone, then terminate, then kill.
@@ -473,15 +483,16 @@ class Driver:
         self.state.reorder.hold(task.id, Died(giving.how, body, giving.num_in_vain))
 
 
-def _body_of(job: Job, memory: Memory) -> Callable[[Slot, socket.socket], None]:
-    """Return the function that a forked process runs."""
+def _run(
+    job: Job,
+    given: dict[Slot, tuple[Room | None, tuple[Marks, int], ShelfAccess | None]],
+    slot: Slot,
+    sock: socket.socket,
+) -> None:
+    """What a process runs that was forked from a template. given: by slot, see `Memory.of`."""
+    if slot == PACKER:
+        from stoker.remote.net.ship import ship
 
-    def body(slot: Slot, sock: socket.socket) -> None:
-        if slot == PACKER:
-            from stoker.remote.net.ship import ship
-
-            ship(job, sock)
-        else:
-            main(job, slot, sock, *memory.of(slot))
-
-    return body
+        ship(job, sock)
+    else:
+        main(job, slot, sock, *given[slot])

@@ -31,11 +31,12 @@ class ArenaPool:
         """Return `num` regions or more, opened; None if the system refuses to map more. user: who
         wants the arena that it had, though a batch of its last epoch still lies there."""
         its = [spare for spare in self._spare if user is not None and spare.is_of(user)]
-        for spare in () if can_travel else (*its, *self._spare):
+        for spare in (*its, *self._spare):
             regions, is_its = spare.regions, spare in its
             may_be_lent_nbytes = region_nbytes // 4 if is_its else 0
             if (
-                len(regions.lenders) >= num
+                regions.arena.can_travel == can_travel
+                and len(regions.lenders) >= num
                 and regions.asked_nbytes >= region_nbytes
                 and regions.lent_nbytes() <= may_be_lent_nbytes
                 and self._remove(spare)
@@ -53,8 +54,6 @@ class ArenaPool:
 
     def give(self, regions: Regions, user: ref[object] | None = None) -> None:
         """Keep regions whose workers have ended."""
-        if regions.arena.can_travel:
-            return  # what it costs to make another is little beside a process that is spawned
         if not all(lender.will_hear() for lender in regions.lenders):
             return  # it could never be used again
         self._spare.append(_Spare(regions, user))

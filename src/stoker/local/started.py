@@ -1,0 +1,98 @@
+"""A template that is started by spawn or forkserver: unpickles the script's objects once, and forks.
+
+Promise: the training process itself starts it, by the script's context and from the objects as they are,
+so that what cannot be pickled is reported where and as torch reports it. Where one copy cannot stand for
+that of each worker (one_copy.py) no worker is started, and the trainer is told why.
+"""
+
+import contextlib
+import multiprocessing.process
+import signal
+import socket
+from collections.abc import Sequence
+from multiprocessing import forkserver
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+
+from stoker import at_fork
+from stoker.local import one_copy
+from stoker.local.forker import MESSAGE, OWN, REFUSED, WITH_REST, Body, Forker
+from stoker.local.forks import fork_without_hooks
+from stoker.local.sizing import usable_cores
+from stoker.local.template import Template
+from stoker.scheduler.tasks.slot import Slot
+from stoker.trusted import looked_for_children
+
+
+class Started(Template):
+    """The trainer's handle on it. See `Cluster` for the calls."""
+
+    def __init__(
+        self,
+        context: BaseContext,
+        processes: Sequence[BaseProcess],
+        body: Body,
+        first: Sequence[Slot],
+        is_to_look: bool = False,
+    ) -> None:
+        """Start the template by the first of the processes. Raises what starting it raises.
+
+        context, processes, body, first: see `Template`; the body travels, with all that it holds;
+        is_to_look: whether workers will ask what the script has put into libraries.
+        """
+        theirs = self._open(processes)
+        self._process = own = processes[0]
+        is_spawned = context.get_start_method() == "spawn"
+        self._is_child = self._is_waited_for = self._must_reap = is_spawned
+        own._name = one_copy.Watched(own.name)  # type: ignore[attr-defined]
+        if context.get_start_method() == "forkserver":
+            _preload()
+        own._target, own._args = _serve, (theirs, processes[1:], body, is_to_look)  # type: ignore[attr-defined]
+        try:
+            own.start()
+        except BaseException:
+            self._control.close()
+            raise
+        finally:
+            theirs.close()
+        # Of multiprocessing's own children, whom it ends and waits for.
+        multiprocessing.process._children.discard(own)  # type: ignore[attr-defined]
+        assert own.pid is not None
+        self._pids[OWN] = own.pid
+        self._register()
+        num_at_once = usable_cores()
+        self._has_rest = len(first) > num_at_once
+        for number, slot in enumerate(first):
+            self._first[slot] = self._tell_start(slot, 0 if number < num_at_once else WITH_REST)
+
+    def _reap(self) -> None:
+        if self._is_child:
+            self._process.join()
+        with contextlib.suppress(ValueError):  # it is still ending: the fork server waits for it
+            self._process.close()
+
+
+def _preload() -> None:
+    """Have a fork server that does not run yet import what each template needs, once for all."""
+    modules = getattr(forkserver._forkserver, "_preload_modules", None)  # type: ignore[attr-defined]
+    if isinstance(modules, list) and __name__ not in modules:
+        forkserver.set_forkserver_preload([*modules, "stoker.worker.main", __name__])
+
+
+def _serve(
+    control: socket.socket, others: Sequence[BaseProcess], body: Body, is_to_look: bool
+) -> None:
+    """Fork workers until the trainer ends that. Runs as a process of multiprocessing's."""
+    why = one_copy.end()
+    control.set_inheritable(False)  # one that came with spawn is
+    if why:
+        with contextlib.suppress(OSError):  # the trainer is gone
+            control.send(MESSAGE.pack(REFUSED, *OWN, 0, 0) + why.encode(), socket.MSG_NOSIGNAL)
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    parent = multiprocessing.parent_process()
+    processes = [multiprocessing.current_process(), *others]
+    forker = Forker(control, processes, body, fork_without_hooks, mask, parent and parent.sentinel)
+    is_to_look = is_to_look and not at_fork.has_functions_of_the_scripts()  # they run in between
+    with looked_for_children() if is_to_look else contextlib.nullcontext():
+        forker.serve_and_exit({}, 0, None)
