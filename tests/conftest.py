@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 import stoker.at_fork  # noqa: F401  # as arming does, before the heap is frozen
-from tests import heap, tiers
+from tests import heap, methods, tiers
 
 # Read when Triton is imported, which other libraries do too: without a GPU its loops are interpreted.
 if not Path("/dev/nvidiactl").exists():
@@ -34,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="the full tier: all tests")
     parser.addoption("--also-full", action="append", default=[], metavar="PATH",
                      help="the full tier of the tests below this path")  # fmt: skip
+    parser.addoption("--start-method", help="how processes are started, if not as this Python does")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
@@ -64,6 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(functools.partial(shutil.rmtree, blocked, ignore_errors=True))
     config.add_cleanup(functools.partial(shutil.rmtree, state, ignore_errors=True))
     as_from_a_terminal()
+    methods.use(config.getoption("--start-method"))
 
 
 def as_from_a_terminal() -> None:
@@ -217,11 +219,11 @@ def leaks_since(before: Holdings) -> dict[str, object]:
     shelves = sys.modules.get("stoker.memory.store.shelves")
     if shelves is not None:
         shelves._shelf = None  # a process has one as long as it lives
+    gc.collect()
     drivers_forks = sys.modules.get("stoker.loaders.driver.forks")
     if drivers_forks is not None:  # pooled arenas that can travel have descriptors
         spare = drivers_forks.pool._spare
         spare[:] = [each for each in spare if not each.regions.arena.can_travel]
-    gc.collect()
     end_s = time.monotonic() + GRACE_S
     for thread in frozenset(threading.enumerate()) - before.threads:
         thread.join(max(0.0, end_s - time.monotonic()))

@@ -247,7 +247,7 @@ def test_a_tensor_of_the_worker_handed_out_without_a_copy_is_as_sent_when_it_is_
     def make(num_workers):
         return DataLoader(
             Remembers(shape), batch_size=None, num_workers=num_workers, prefetch_factor=1,
-            collate_fn=torch.clone,
+            collate_fn=torch.clone, multiprocessing_context="fork",  # else workers share its tensor
         )  # fmt: skip
 
     both(make, list)

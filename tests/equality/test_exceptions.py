@@ -289,7 +289,7 @@ def test_a_sample_that_hangs_past_the_timeout(silent_pipe, persistent):
     def make(num_workers):
         return DataLoader(
             Hangs(silent_pipe), 2, num_workers=num_workers, timeout=0.6,
-            persistent_workers=persistent,
+            persistent_workers=persistent, multiprocessing_context="fork",  # for its descriptor
         )  # fmt: skip
 
     both(make, run)

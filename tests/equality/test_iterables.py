@@ -25,11 +25,14 @@ from torch.utils.data import (
 from torch.utils.data.datapipes.iter import IterableWrapper
 from torch.utils.data.datapipes.map import SequenceWrapper
 
+from stoker.clock import Deadline
 from stoker.config import Settings
+from stoker.errors import LeftToTorch
+from stoker.loaders.driver import Driver
 from tests.equality.cases import DRAWS, step
 from tests.equality.deaths import Deaths
 from tests.equality.shards import SHARDS, Shards
-from tests.equality.sides import both, installed, is_ours
+from tests.equality.sides import both, installed, is_ours, play
 
 
 def make(num_workers: int, shards: str = "uneven", draws: str = "all", **how: Any) -> DataLoader:
@@ -301,6 +304,20 @@ def pipe_epochs(loader: DataLoader) -> Iterator[Any]:
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_a_pipe_is_shuffled_and_sharded_as_under_torch(workers, persistent):
     both(partial(shuffled_pipe, persistent=persistent), pipe_epochs, workers=workers)
+
+
+def test_a_pipe_that_is_given_back_to_torch_before_its_first_batch_is_shuffled_as_by_torch(
+    monkeypatch,
+):
+    def refuse(self: Driver, deadline: Deadline) -> None:
+        raise LeftToTorch("its workers cannot be forked from one copy of it")
+
+    monkeypatch.setattr(Driver, "wait_next", refuse)
+    plain = play(shuffled_pipe, pipe_epochs, 2)
+    with installed():
+        ours = play(shuffled_pipe, pipe_epochs, 2)
+    assert ours.digests == plain.digests and ours.rng_at_end == plain.rng_at_end
+    assert [is_ours(kind) for kind in ours.iterators] == [True, False, False]
 
 
 def test_a_pipe_whose_workers_are_killed_is_replayed():

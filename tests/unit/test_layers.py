@@ -17,6 +17,7 @@ ARROWS: dict[str, set[str]] = {
     "api": {"cli", "intercept", "reports"},
     "cli": {
         "doctor",
+        "intercept",
         "live",
         "local",
         "remote/engines",

@@ -33,6 +33,8 @@ def why_not(model: torch.nn.parallel.DistributedDataParallel) -> str:
         return "it has a communication hook of its own (mixed_precision= registers one)"
     if model._use_python_reducer:
         return "torch.compile's python_reducer averages its gradients"
+    if getattr(model, "lazy_bucket_allocation", False):  # of torch 2.15
+        return "its buckets are allocated anew in each step (lazy_bucket_allocation=)"
     devices = {str(parameter.device) for parameter in model.parameters()}
     if len(devices) > 1:
         return f"it is on {', '.join(sorted(devices))}, and not on one device"
@@ -110,7 +112,8 @@ class Hook:
         is_new_step, self._is_new_step = self._is_new_step, bucket.is_last()
         if model._join_config.enable:
             return _plain(model, buffer, _num_joining(model))
-        if buffer.dtype not in FLOATS or buffer.layout is not torch.strided:
+        ends_by_hand = getattr(model, "_require_manual_backward_finalization", False)  # torch 2.15
+        if ends_by_hand or buffer.dtype not in FLOATS or buffer.layout is not torch.strided:
             self._is_new_step |= is_new_step
             return _plain(model, buffer, model.process_group.size())
         future = self._exchange.exchange(bucket.parameters(), buffer, is_new_step)

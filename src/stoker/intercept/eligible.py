@@ -93,9 +93,11 @@ def _about_dataset(loader: DataLoader[Any], chains_asked: bool) -> str:
         return "num_workers=0: the dataset is a DataPipe"
     if loader._dataset_kind == _DatasetKind.Iterable:
         return "num_workers=0: the dataset is iterable"
-    # Not as torch asks where there are workers, which fixes it; the first of all is the default.
-    method = multiprocessing.get_start_method(True) or multiprocessing.get_all_start_methods()[0]
-    if method != "fork" and not chains_asked:
+    # Not as torch asks where there are workers, which fixes it. The first of all is the interpreter's own
+    # default, which is no reason against a fork: with it a script has chosen nothing.
+    default = multiprocessing.get_all_start_methods()[0]
+    method = multiprocessing.get_start_method(True) or default
+    if method not in ("fork", default) and not chains_asked:
         return f"num_workers=0: processes are started by {method} here, and only a fork could help"
     return ""
 

@@ -6,7 +6,7 @@ patch can be undone. tests/unit/intercept/test_patches.py trips when a torch cha
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,11 @@ class Patch:
 
     module: str
     name: str
-    signature: str
+    signature: str  # its parameters in order; where `passes_on`, those that ours reads
     replacement: str  # "module:function" of ours; takes the original, returns the new one
     why: str
     made_of: tuple[str, ...] = ()  # names in its code, where ours does not call it but replaces it
+    passes_on: bool = False  # ours passes all arguments on, also those that a later torch adds
 
     def __str__(self) -> str:
         return f"{self.module}.{self.name}"
@@ -48,10 +49,12 @@ class Patch:
     def is_known(self, owner: Any = None) -> bool:
         try:
             function = inspect.unwrap(self.target(owner))
-            names = ", ".join(inspect.signature(function).parameters)
+            names = list(inspect.signature(function).parameters)
         except Exception:  # no such name, or nothing that has a signature
             return False
-        return names == self.signature and self.made_of in ((), function.__code__.co_names)
+        wanted = self.signature.split(", ")
+        has_all = set(wanted) <= set(names) if self.passes_on else wanted == names
+        return has_all and self.made_of in ((), function.__code__.co_names)
 
     def apply(self, owner: Any) -> Callable[..., Any]:
         """Put the replacement in place. Returns what was there."""
@@ -99,12 +102,9 @@ _DDP = "torch.nn.parallel.distributed"
 PATCHES_OF_DDP = (
     Patch(
         _DDP, "DistributedDataParallel.__init__",
-        "self, module, device_ids, output_device, dim, broadcast_buffers, init_sync, process_group, "
-        "bucket_cap_mb, find_unused_parameters, check_reduction, gradient_as_bucket_view, "
-        "static_graph, delay_all_reduce_named_params, param_to_hook_all_reduce, mixed_precision, "
-        "device_mesh, skip_all_reduce_unused_params, bucket_cap_mb_list, batched_grad_copy, "
-        "forward_sync_buffers",
+        "self, module, init_sync, process_group, device_mesh",
         "stoker.intercept.ddp:make", why="register the hook that compresses gradients",
+        passes_on=True,
     ),
     Patch(
         _DDP, "DistributedDataParallel.register_comm_hook", "self, state, hook",
@@ -169,16 +169,20 @@ def install_ddp() -> None:
     """Apply the patches of DDP, all of them or none. Idempotent."""
     from stoker.intercept import run
 
-    unknown = [
-        patch for patch in PATCHES_OF_DDP if patch not in _originals and not patch.is_known()
-    ]
-    if unknown:
+    left = unknown(PATCHES_OF_DDP)
+    if left:
         if run.settings.gradients is None:  # nothing was asked for, and nothing is missed
             return
-        run.say_once(f"{unknown[0]} looks different in this torch: gradients are left to DDP")
+        run.say_once(f"{left[0]} looks different in this torch: gradients are left to DDP")
         return
     for patch in PATCHES_OF_DDP:
         _apply(patch)
+
+
+def unknown(among: Sequence[Patch] = ()) -> list[Patch]:
+    """Return the patches whose targets look different in this torch; of all, if none are named."""
+    among = among or (*PATCHES, *PATCHES_OF_DDP)
+    return [patch for patch in among if patch not in _originals and not patch.is_known()]
 
 
 def _apply(patch: Patch, owner: Any = None) -> None:

@@ -46,7 +46,8 @@ class _SingleProcess(_SingleProcessDataLoaderIter, _Made):
 
 
 _NOT_TORCHS = (
-    "_driver", "_state", "_pinner", "_options", "_job", "_teller", "owner_thread", "is_theirs"
+    "_driver", "_state", "_pinner", "_options", "_job", "_teller", "_workers_seed", "owner_thread",
+    "is_theirs",
 )  # fmt: skip
 
 
@@ -103,6 +104,8 @@ class Attempt:
         iterator, loader = self.iterator, self.loader
         in_process = loader.num_workers == 0
         drawn = iterator.__dict__.get("_drawn")
+        trainers_seed = iterator._shared_seed
+        iterator._shared_seed = iterator.__dict__.get("_workers_seed", trainers_seed)
         for name in _NOT_TORCHS:
             iterator.__dict__.pop(name, None)
         iterator._num_workers = loader.num_workers
@@ -114,6 +117,7 @@ class Attempt:
         stack.standing_at(DataLoader._get_iterator, kind.__name__)(made.__init__, iterator, loader)
         iterator.__class__ = kind
         iterator.__dict__.pop("_drawn", None)
+        iterator._shared_seed = trainers_seed
 
     def _begin_again(self) -> None:
         """Draw again what was drawn: torchdata keeps the sampler's state of each draw."""

@@ -112,6 +112,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
     _torchs_init: Any = staticmethod(_MultiProcessingDataLoaderIter.__init__)  # ours instead of it
     _first_chain = 0
     _drawn: list[Any] | None = None  # index lists, until the first batch has left; see fallback.py
+    _workers_seed: int | None = None
     _teller: Teller | None = None
     _pinner: "_Pinner | None" = None
     # Whether what is raised is torch's error or the script's, and not stoker's: so while their code
@@ -135,6 +136,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
         self._num_workers = options.num_chains
         self.owner_thread = threading.get_ident()
         multiprocessing.get_start_method()  # as torch does: fixes the default context
+        self._workers_seed = self._shared_seed  # of a DataPipe; the trainer draws another in _reset
         self._driver = self._start_driver(loader, options)
         self._workers = [
             WorkerHandle(self._driver, slot, self._driver.names[slot])  # type: ignore[misc]

@@ -18,6 +18,7 @@ from typing import NoReturn
 
 from stoker import descriptors
 from stoker.clock import Deadline
+from stoker.local import immortal
 from stoker.local.forks import die_with_parent
 from stoker.poll_loop import PollLoop
 from stoker.scheduler.tasks.slot import Role, Slot
@@ -50,10 +51,12 @@ class Forker:
         body: Body,
         fork: Callable[[], int],
         mask: set[int | signal.Signals],
+        shared: object = None,
         sentinel: int | None = None,
     ) -> None:
-        """Make a template's server. mask: signals that the script has blocked; workers begin so;
-        sentinel: a descriptor that is readable once the trainer is gone, for multiprocessing."""
+        """Make a template's server. mask: signals that the script has blocked; workers begin so; shared: of
+        what it reaches workers take no copies; sentinel: a descriptor that is readable once the trainer is
+        gone, for multiprocessing."""
         self._control = control
         self._fork = fork
         self._processes = processes
@@ -65,7 +68,7 @@ class Forker:
         self._grace_s: float | None = None  # that workers have to end, once the trainer says close
         self._pid = os.getpid()
         self._mask = mask
-        self._sentinel = sentinel
+        self._shared, self._sentinel = shared, sentinel
         self._ignores_children = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
 
     def serve_and_exit(
@@ -81,6 +84,8 @@ class Forker:
             if self._ignores_children:  # exit codes would be lost
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self._say(STARTED, OWN, self._pid, 0)
+            with contextlib.suppress(Exception):  # ours: then they are copied
+                immortal.share(self._shared)
             gc.freeze()  # a collection in a worker then touches, and so copies, no old page
             self._loop.add(self._control.fileno(), partial(self._hear, first))
             for slot in tuple(first)[:num_at_once]:

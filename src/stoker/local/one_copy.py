@@ -9,6 +9,8 @@ Owner: the main thread of a process that multiprocessing has started.
 """
 
 import contextlib
+import gc
+import importlib
 import os
 import re
 import sys
@@ -35,7 +37,7 @@ _TELLING = (
 # They follow forks, or were told of this one.
 _KNOW_FORKS = ("multiprocessing.", "torch.multiprocessing.", "threading", "logging", "stoker.")
 # Generators that are pickled are made first, with a seed of the system's, and are given their state then.
-_MAKES_GENERATORS = "numpy.random._pickle"
+_MAKE_GENERATORS = ("numpy.random._pickle", "torch.utils.data.datapipes.")
 # Threads that libraries start where they are imported: pyarrow's and polars' allocator, polars' janitor.
 _MISSED_BY_NOBODY = ("jemalloc_bg", "polars-ooc")
 _SHARED = re.compile(r"^\S+ .w.s \S+ (\S+) (\d+) *(.*)$")
@@ -56,11 +58,16 @@ class Look:
         self._num_threads = _num_native()
         self._told = ""
         self._before = sys.getprofile()
+        self._collects = gc.isenabled()
+        gc.disable()  # a long list would be gone through again and again while it grows
         sys.setprofile(self._hear)
 
     def end(self) -> str:
         """Return the reason why this copy cannot stand for others; empty: it can."""
         sys.setprofile(self._before)
+        gc.freeze()  # or the next collection would go through all of it
+        if self._collects:
+            gc.enable()
         why = self._told or self._left()
         return why and f"its workers cannot be forked from one copy of it: unpickling it {why}"
 
@@ -115,19 +122,20 @@ _look: Look | None = None
 
 class Watched(str):
     """A name that begins the look where it is unpickled: multiprocessing sends a process's name first
-    of all, before its main module is imported."""
+    of all, before its main module is imported. imported: a module that is not to be watched."""
+
+    imported = ""
 
     def __reduce__(self) -> tuple[object, ...]:
-        return begun, (str(self),)
+        return begun, (str(self), self.imported)
 
 
-def begun(name: str) -> str:
+def begun(name: str, imported: str) -> str:
     """Begin the look, once in a process; returns the name."""
     global _look
     if _look is None:
         with contextlib.suppress(Exception):  # ours: then there is no look, and so a reason
-            import stoker.worker.main  # noqa: F401  # with torch: not to be watched
-
+            importlib.import_module(imported)
             _look = Look()
     return name
 
@@ -144,7 +152,7 @@ def _counts(frame: types.FrameType | None) -> bool:
         return False
     while frame is not None:
         name = _name_of(frame)
-        if name in ("importlib._bootstrap", _MAKES_GENERATORS):
+        if name == "importlib._bootstrap" or name.startswith(_MAKE_GENERATORS):
             return False
         is_ours = name.startswith("stoker.")
         if name == _UNPICKLES or not (is_ours or is_installed(frame.f_code.co_filename)):

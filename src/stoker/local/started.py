@@ -23,6 +23,8 @@ from stoker.local.template import Template
 from stoker.scheduler.tasks.slot import Slot
 from stoker.trusted import looked_for_children
 
+LOADED = "stoker.worker.main"  # with torch: what a worker is made of
+
 
 class Started(Template):
     """The trainer's handle on it. See `Cluster` for the calls."""
@@ -34,20 +36,22 @@ class Started(Template):
         body: Body,
         first: Sequence[Slot],
         is_to_look: bool = False,
+        shared: object = None,
     ) -> None:
         """Start the template by the first of the processes. Raises what starting it raises.
 
-        context, processes, body, first: see `Template`; the body travels, with all that it holds;
+        context, processes, body, first, shared: see `Template`; the body travels, with all that it holds;
         is_to_look: whether workers will ask what the script has put into libraries.
         """
         theirs = self._open(processes)
         self._process = own = processes[0]
         is_spawned = context.get_start_method() == "spawn"
         self._is_child = self._is_waited_for = self._must_reap = is_spawned
-        own._name = one_copy.Watched(own.name)  # type: ignore[attr-defined]
+        own._name = name = one_copy.Watched(own.name)  # type: ignore[attr-defined]
+        name.imported = LOADED
         if context.get_start_method() == "forkserver":
             _preload()
-        own._target, own._args = _serve, (theirs, processes[1:], body, is_to_look)  # type: ignore[attr-defined]
+        own._target, own._args = _serve, (theirs, processes[1:], body, is_to_look, shared)  # type: ignore[attr-defined]
         try:
             own.start()
         except BaseException:
@@ -74,13 +78,17 @@ class Started(Template):
 
 def _preload() -> None:
     """Have a fork server that does not run yet import what each template needs, once for all."""
-    modules = getattr(forkserver._forkserver, "_preload_modules", None)  # type: ignore[attr-defined]
+    modules = getattr(forkserver._forkserver, "_preload_modules", None)
     if isinstance(modules, list) and __name__ not in modules:
-        forkserver.set_forkserver_preload([*modules, "stoker.worker.main", __name__])
+        forkserver.set_forkserver_preload([*modules, LOADED, __name__])
 
 
 def _serve(
-    control: socket.socket, others: Sequence[BaseProcess], body: Body, is_to_look: bool
+    control: socket.socket,
+    others: Sequence[BaseProcess],
+    body: Body,
+    is_to_look: bool,
+    shared: object,
 ) -> None:
     """Fork workers until the trainer ends that. Runs as a process of multiprocessing's."""
     why = one_copy.end()
@@ -92,7 +100,8 @@ def _serve(
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     parent = multiprocessing.parent_process()
     processes = [multiprocessing.current_process(), *others]
-    forker = Forker(control, processes, body, fork_without_hooks, mask, parent and parent.sentinel)
+    sentinel = None if parent is None else parent.sentinel
+    forker = Forker(control, processes, body, fork_without_hooks, mask, shared, sentinel)
     is_to_look = is_to_look and not at_fork.has_functions_of_the_scripts()  # they run in between
     with looked_for_children() if is_to_look else contextlib.nullcontext():
         forker.serve_and_exit({}, 0, None)

@@ -61,6 +61,7 @@ class Template(Cluster):
         body: Body,
         first: Sequence[Slot],
         prepare: Callable[[], None] | None = None,
+        shared: object = None,
     ) -> None:
         """Fork the template, which starts as many of the first slots' workers as there are cores.
 
@@ -69,7 +70,8 @@ class Template(Cluster):
         processes: one never-started Process per chain, as torch would have made them; further
         workers reuse them;
         body: what a worker runs, given its slot and its end of the socket;
-        prepare: what the template itself runs first.
+        prepare: what the template itself runs first;
+        shared: of what it reaches workers take no copies, see immortal.py.
         """
         # As Process.start does: else workers would print again what is not yet written.
         multiprocessing.util._flush_std_streams()  # type: ignore[attr-defined]
@@ -77,7 +79,7 @@ class Template(Cluster):
         pairs = {slot: socket.socketpair() for slot in first}
         num_at_once = usable_cores()
         self._has_rest = len(pairs) > num_at_once
-        self._first = {slot: mine for slot, (mine, _) in pairs.items()}
+        self._first.update((slot, mine) for slot, (mine, _) in pairs.items())
         # On a host the template is the host's child, and prepare() the job's own code.
         is_scripts = prepare is None
         self._is_child = not is_scripts or orphans.come_here() or _stay_as_zombies()
@@ -91,7 +93,7 @@ class Template(Cluster):
             if pid == 0:
                 fork = fork_without_hooks if is_scripts else os.fork
                 self._become_template(
-                    lambda: Forker(theirs, processes, body, fork, mask),
+                    lambda: Forker(theirs, processes, body, fork, mask, shared),
                     {slot: pair[1] for slot, pair in pairs.items()},
                     num_at_once,
                     prepare,

@@ -68,6 +68,17 @@ def test_where_one_of_ddps_looks_different_all_are_left(monkeypatch, capsys, gra
     assert capsys.readouterr().err == (line if gradients else "")
 
 
+@pytest.mark.parametrize(("signature", "is_known"), [("self, kind", True), ("self, sort", False)])
+def test_a_function_that_is_passed_all_may_have_more_arguments_than_are_known(signature, is_known):
+    patch = Patch(__name__, "later", signature, "", why="", passes_on=True)
+    assert patch.is_known() is is_known
+    assert not dataclasses.replace(patch, passes_on=False).is_known()
+
+
+def later(self, kind, lazy_bucket_allocation=False):
+    """As of a torch that is not out yet."""
+
+
 def test_installing_twice_wraps_once():
     before = targets()
     patches.install(QUIET)

@@ -17,6 +17,7 @@ from stoker import __version__, config, speak
 from stoker.cli.flags import parse
 from stoker.cli.settings import find
 from stoker.errors import ConfigError
+from stoker.local import immortal
 from stoker.tables import aligned
 
 USAGE = """\
@@ -31,7 +32,7 @@ WRONG_USE = 2
 COMPILED = (
     ("copy", "wire/libstream_copy.so", "large batches are copied more slowly"),
     ("palette", "wire/libpalette.so", "remembered images take more memory"),
-    ("unchanged", "libunchanged.so", "each epoch starts more slowly"),
+    ("unchanged", "libunchanged.so", "each epoch starts more slowly, and workers take more memory"),
     ("images", "images/libimages.so", "images are decoded and resized as fast as Pillow does"),
 )
 PACKAGES = (
@@ -67,6 +68,19 @@ def _versions() -> Iterator[tuple[str, str]]:
     yield "Python", f"{platform.python_version()}, {sys.executable}"
     for package in PACKAGES:
         yield package, _version(package)
+    yield "left to torch", _left_by_version()
+    yield "memory of samples", immortal.why_not() or "workers share it"
+
+
+def _left_by_version() -> str:
+    """Return what stoker leaves to this torch because it looks different, with what that is for."""
+    try:
+        from stoker.intercept.eligible import why_not_here
+        from stoker.intercept.patches import unknown
+    except ImportError as error:
+        return f"all: {error}"
+    left = ", ".join(f"{patch} ({patch.why})" for patch in unknown())
+    return why_not_here() or left or "nothing because of its version"
 
 
 def _version(package: str) -> str:

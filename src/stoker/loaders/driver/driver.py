@@ -103,9 +103,9 @@ class Driver:
         first = state.first_slots
         try:
             here = (
-                Template(processes, body, first)
+                Template(processes, body, first, shared=job.dataset)
                 if is_forked
-                else Started(context, processes, body, first, wish is not None)
+                else Started(context, processes, body, first, wish is not None, job.dataset)
             )
         except BaseException:  # its traceback may live on, and this with it
             self._memory.give_back(is_written_to=True)

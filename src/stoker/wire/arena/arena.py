@@ -62,6 +62,12 @@ class Arena:
         if fd is not None and self._file is not None:
             descriptors.close(fd, self._file)
 
+    @property
+    def has_descriptor(self) -> bool:
+        """Whether it still has the descriptor that it had: a script may close that, and a collection
+        finalizes an arena whose iterator then gives it to the pool."""
+        return self._fd is not None and descriptors.is_still(self._fd, self._file)  # type: ignore[arg-type]
+
     def view(self, offset: int, nbytes: int) -> memoryview:
         """Return a view of these bytes; the caller knows that they are not freed meanwhile."""
         return memoryview(self._map)[offset : offset + nbytes]

@@ -35,7 +35,7 @@ class ArenaPool:
             regions, is_its = spare.regions, spare in its
             may_be_lent_nbytes = region_nbytes // 4 if is_its else 0
             if (
-                regions.arena.can_travel == can_travel
+                regions.arena.has_descriptor == can_travel
                 and len(regions.lenders) >= num
                 and regions.asked_nbytes >= region_nbytes
                 and regions.lent_nbytes() <= may_be_lent_nbytes

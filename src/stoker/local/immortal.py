@@ -1,0 +1,97 @@
+"""Makes plain objects of large containers immortal in a template, so that W workers share them.
+
+Whoever reads a Python object writes its reference count, and behind a fork each page that is written to
+is copied: W workers end up with W copies of a list that they only read (pytorch 13246). CPython 3.12 and
+later do not count references to immortal objects (PEP 683).
+
+Promise: only exact str, bytes, int, float and complex, and tuples of these, in lists, tuples and dicts of
+more than MIN_NUM; only in a template, which ends with its loader; nothing where a trial on one object fails.
+"""
+
+import contextlib
+import ctypes
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+MIN_NUM = 100_000
+MAX_SMALL, MAX_SEEN = 1000, 10_000  # of a container that is looked into; objects that are looked at
+_CONTAINERS, _PLAIN = (list, tuple, dict), (str, bytes, int, float, complex)
+_OF_PYTHON = ("PyList_Size", "PyList_GetItem", "PyTuple_GetItem", "PyTuple_Size", "PyDict_Next")
+_LIBRARY = Path(__file__).parents[1] / "libunchanged.so"
+
+Make = Callable[[Any], int]
+
+
+def share(value: object) -> int:
+    """Make what large containers in reach of a value hold immortal; returns how many objects."""
+    make = _make if _make is not None and not why_not() else None
+    return 0 if make is None else sum(map(make, _large_in(value)))
+
+
+def why_not() -> str:
+    """Return why objects cannot be made immortal here, in words; empty: they can."""
+    if not (3, 12) <= sys.version_info[:2] <= (3, 14) or sys.implementation.name != "cpython":
+        return (
+            f"Python {sys.version_info[0]}.{sys.version_info[1]} counts references to all objects"
+        )
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return "this Python has no interpreter lock"
+    if _make is None:
+        return "stoker was installed without a compiler"
+    return (
+        "" if _works(_make) else "this Python does not take an object for immortal that was made so"
+    )
+
+
+def _load(library: Path) -> Make | None:
+    """Return a function that makes what a container holds immortal; None if there is no such library."""
+    try:
+        function = ctypes.PyDLL(str(library)).stoker_make_immortal  # keeps the interpreter lock
+        found = [getattr(ctypes.pythonapi, each) for each in _OF_PYTHON]
+    except (OSError, AttributeError):
+        return None
+    addresses = [ctypes.cast(each, ctypes.c_void_p).value for each in found]
+    python = (ctypes.c_void_p * len(found))(*addresses)
+    kinds = (ctypes.c_void_p * 8)(*map(id, _CONTAINERS + _PLAIN))
+    function.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.py_object
+    function.restype = ctypes.c_ssize_t
+    return lambda container: int(function(python, kinds, container))
+
+
+def _works(make: Make) -> bool:
+    """Whether an object that was made immortal is so: its count stays what it is."""
+    tried = [float(len(_LIBRARY.name)) + 0.5]
+    if make([float(len(_LIBRARY.name)) + 0.25, object()]) != 1 or make(tried) != 1:
+        return False
+    before = sys.getrefcount(tried[0])
+    more = tried * 100
+    is_immortal = getattr(sys, "_is_immortal", lambda _: True)
+    return sys.getrefcount(more[0]) == before and bool(is_immortal(tried[0]))
+
+
+def _large_in(value: object) -> Iterator[Any]:
+    """Iterate the large containers in the attributes of an object, of what these hold, and so on."""
+    seen: set[int] = set()
+    left: list[Any] = [value]
+    while left and len(seen) < MAX_SEEN:
+        each = left.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        kind = type(each)
+        if kind in _CONTAINERS:
+            if len(each) > MIN_NUM:
+                yield each
+            elif len(each) <= MAX_SMALL:
+                left += each.values() if kind is dict else each
+        elif not isinstance(each, (type, types.ModuleType, types.FunctionType)):
+            with contextlib.suppress(
+                AttributeError
+            ):  # of the object itself: no code of the script's
+                left += object.__getattribute__(each, "__dict__").values()
+
+
+_make = _load(_LIBRARY)
