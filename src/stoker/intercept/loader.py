@@ -523,6 +523,9 @@ def _refused_for(loader: Any) -> str:
 def _offload(attempt: "Attempt", loader: "DataLoader[Any]", place: str) -> Any:
     from torch.utils.data.dataloader import DataLoader
 
+    from stoker.local import fork_server
+
+    fork_server.begin(loader.multiprocessing_context)
     with uncollected():
         from stoker.loaders.multiprocess import StreamIterator
 

@@ -10,20 +10,17 @@ import multiprocessing.process
 import signal
 import socket
 from collections.abc import Sequence
-from multiprocessing import forkserver
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 
 from stoker import at_fork
-from stoker.local import one_copy
+from stoker.local import fork_server, one_copy
 from stoker.local.forker import MESSAGE, OWN, REFUSED, WITH_REST, Body, Forker
 from stoker.local.forks import fork_without_hooks
 from stoker.local.sizing import usable_cores
 from stoker.local.template import Template
 from stoker.scheduler.tasks.slot import Slot
 from stoker.trusted import looked_for_children
-
-LOADED = "stoker.worker.main"  # with torch: what a worker is made of
 
 
 class Started(Template):
@@ -48,9 +45,8 @@ class Started(Template):
         is_spawned = context.get_start_method() == "spawn"
         self._is_child = self._is_waited_for = self._must_reap = is_spawned
         own._name = name = one_copy.Watched(own.name)  # type: ignore[attr-defined]
-        name.imported = LOADED
-        if context.get_start_method() == "forkserver":
-            _preload()
+        name.imported = fork_server.LOADED
+        fork_server.begin(context)
         own._target, own._args = _serve, (theirs, processes[1:], body, is_to_look, shared)  # type: ignore[attr-defined]
         try:
             own.start()
@@ -74,13 +70,6 @@ class Started(Template):
             self._process.join()
         with contextlib.suppress(ValueError):  # it is still ending: the fork server waits for it
             self._process.close()
-
-
-def _preload() -> None:
-    """Have a fork server that does not run yet import what each template needs, once for all."""
-    modules = getattr(forkserver._forkserver, "_preload_modules", None)
-    if isinstance(modules, list) and __name__ not in modules:
-        forkserver.set_forkserver_preload([*modules, LOADED, __name__])
 
 
 def _serve(
