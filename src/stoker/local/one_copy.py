@@ -76,6 +76,8 @@ class Look:
             return "started a thread"
         for fd in _descriptors():
             path = _link(fd)
+            if path == os.devnull:  # multiprocessing's own, in place of stdin
+                continue
             if _identity(fd) not in self._files and not self._is_mapped_only(fd):
                 kind = "socket" if path.startswith("socket:") else "descriptor"
                 return f"left an open {kind}: {path}"
