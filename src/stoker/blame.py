@@ -7,12 +7,14 @@ import functools
 import sysconfig
 import traceback
 
-from stoker.errors import LeftToTorch
-
 OURS = ("stoker", "torch", "torchdata")  # packages
 _STDLIB = sysconfig.get_path("stdlib") + "/"
 _SITES = ("/site-packages/", "/dist-packages/")
 _LIMIT = 160  # characters of an error's text
+
+
+class LeftToTorch(Exception):
+    """The reason why a loader is torch's after all, found once its workers started. No script sees it."""
 
 
 @functools.cache

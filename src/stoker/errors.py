@@ -4,7 +4,6 @@
     +-- ConfigError         you: a flag, variable or table entry that is invalid
     +-- ClusterUnavailable  the world: nothing answers where --cluster says
     +-- StorageUnavailable  the world: what --mount names does not answer
-    +-- LeftToTorch         nobody: what was found while workers start; torch makes the batches
     +-- BrokenGuarantee     us: please report it
 
 A dead worker and a failing sample are torch's own RuntimeError and the dataset's own error.
@@ -34,13 +33,6 @@ class StorageUnavailable(StokerError):
     """The origin of a mount does not answer, or cannot be listed."""
 
     slug = "storage-unavailable"
-
-
-class LeftToTorch(StokerError):
-    """The reason why a loader is torch's after all, found once its workers started; never raised to the
-    script."""
-
-    slug = "stays-with-torch"
 
 
 class BrokenGuarantee(StokerError):

@@ -25,9 +25,9 @@ from torch.utils.data import (
 from torch.utils.data.datapipes.iter import IterableWrapper
 from torch.utils.data.datapipes.map import SequenceWrapper
 
+from stoker.blame import LeftToTorch
 from stoker.clock import Deadline
 from stoker.config import Settings
-from stoker.errors import LeftToTorch
 from stoker.loaders.driver import Driver
 from tests.equality.cases import DRAWS, step
 from tests.equality.deaths import Deaths

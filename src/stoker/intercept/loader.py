@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stoker import speak, stack, worker
-from stoker.blame import in_words, is_installed
+from stoker.blame import LeftToTorch, in_words, is_installed
 from stoker.clock import now_s
 from stoker.config import FILES_FRAC
 from stoker.doctor.plan import VARIABLE as EXAMINED
-from stoker.errors import LeftToTorch
 from stoker.intercept import in_process, run
 from stoker.intercept.meter import Meter, Next, drawn_by
 from stoker.local.sizing import CACHE_FRAC_OF_FREE, available_nbytes, machine_nbytes

@@ -34,16 +34,12 @@ def share(value: object) -> int:
 def why_not() -> str:
     """Return why objects cannot be made immortal here, in words; empty: they can."""
     if not (3, 12) <= sys.version_info[:2] <= (3, 14) or sys.implementation.name != "cpython":
-        return (
-            f"Python {sys.version_info[0]}.{sys.version_info[1]} counts references to all objects"
-        )
+        return "that takes CPython 3.12, 3.13 or 3.14"
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         return "this Python has no interpreter lock"
     if _make is None:
         return "stoker was installed without a compiler"
-    return (
-        "" if _works(_make) else "this Python does not take an object for immortal that was made so"
-    )
+    return "" if _works(_make) else "a trial on one object failed"
 
 
 def _load(library: Path) -> Make | None:

@@ -43,7 +43,8 @@ class Started(Template):
         theirs = self._open(processes)
         self._process = own = processes[0]
         is_spawned = context.get_start_method() == "spawn"
-        self._is_child = self._is_waited_for = self._must_reap = is_spawned
+        self._is_child = self._must_reap = is_spawned  # else it is the fork server's
+        self._is_waited_for = True
         own._name = name = one_copy.Watched(own.name)  # type: ignore[attr-defined]
         name.imported = fork_server.LOADED
         fork_server.begin(context)

@@ -224,7 +224,7 @@ def test_a_mapped_file_that_was_replaced_has_none(form, keeps_time, file):
 
 
 def test_a_mapped_file_in_memory_has_none():
-    path = Path(f"/dev/shm/test-of-stoker-{os.getpid()}")
+    path = Path(f"/dev/shm/mapped-by-a-test-{os.getpid()}")  # not another process's leak
     path.write_bytes(bytes(100))
     try:
         with pytest.raises(Unwatchable):

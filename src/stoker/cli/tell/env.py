@@ -69,7 +69,8 @@ def _versions() -> Iterator[tuple[str, str]]:
     for package in PACKAGES:
         yield package, _version(package)
     yield "left to torch", _left_by_version()
-    yield "memory of samples", immortal.why_not() or "workers share it"
+    why = immortal.why_not()
+    yield "long lists", f"a copy a worker: {why}" if why else "workers share them"
 
 
 def _left_by_version() -> str:

@@ -14,8 +14,9 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from stoker.blame import LeftToTorch
 from stoker.clock import Deadline, now_s
-from stoker.errors import BrokenGuarantee, LeftToTorch, StokerError
+from stoker.errors import BrokenGuarantee
 from stoker.loaders.driver import forks
 from stoker.loaders.driver.actions import Actions
 from stoker.loaders.driver.helpers import Alone, Helpers
@@ -274,7 +275,7 @@ class Driver:
         self._start_rest()
         self._workers.signal(self.state.slot_of(chain), signum)
 
-    def why_torchs(self, died: Died) -> StokerError | None:
+    def why_torchs(self, died: Died) -> Exception | None:
         """Return why torch's own workers may live where one of these died: stoker failed in it, or the
         process that starts workers has ended. None: they would die too."""
         if self._workers.why_gone:
