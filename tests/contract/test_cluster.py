@@ -80,6 +80,9 @@ def mixed(body=obey, num_first=2):
 @pytest.fixture(scope="module", autouse=True)
 def server():
     """The process that forkserver forks workers from, with torch imported: they start at once."""
+    if multiprocessing.get_start_method() != "fork":  # it runs already
+        yield
+        return
     resource_tracker.ensure_running()
     multiprocessing.set_forkserver_preload([__name__])
     forkserver.ensure_running()

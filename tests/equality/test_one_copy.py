@@ -29,6 +29,9 @@ NUM, BATCH = 12, 2
 @pytest.fixture(scope="module", autouse=True)
 def server() -> Iterator[None]:
     """The process that forkserver forks from, with all that is imported here."""
+    if multiprocessing.get_start_method() != "fork":  # it runs already
+        yield
+        return
     resource_tracker.ensure_running()
     multiprocessing.set_forkserver_preload([__name__])
     forkserver.ensure_running()

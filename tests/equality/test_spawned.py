@@ -29,6 +29,9 @@ METHODS = ["spawn", "forkserver"]
 @pytest.fixture(scope="module", autouse=True)
 def helpers_of_multiprocessing() -> Iterator[None]:
     """Processes and threads that multiprocessing starts once and keeps."""
+    if multiprocessing.get_start_method() != "fork":  # they run already
+        yield
+        return
     resource_tracker.ensure_running()
     forkserver.ensure_running()
     value = multiprocessing.get_context("spawn").Value("i", 0)  # its file is kept for all others
@@ -204,7 +207,7 @@ def test_what_the_script_shares_with_its_workers_and_their_replacements_stays_sh
 class Unpicklable(Plain):
     def __init__(self) -> None:
         super().__init__()
-        self.function = lambda x: x
+        self.function = (each for each in ())
 
 
 @pytest.mark.few(1)
