@@ -4,12 +4,14 @@ There a dataset is pickled. Many tests have classes and functions of their own i
 value here, for torch and stoker alike, so that what is tested is how workers start.
 """
 
+import contextlib
 import io
 import multiprocessing
 import os
 import sys
 from collections import ChainMap
-from multiprocessing import forkserver, resource_tracker
+from collections.abc import Iterator
+from multiprocessing import forkserver, resource_sharer, resource_tracker
 from multiprocessing.reduction import ForkingPickler
 from types import FunctionType
 from typing import Any, ClassVar
@@ -18,6 +20,24 @@ import cloudpickle
 
 LOADED = ["torch", "stoker.worker.main", "stoker.local.started", "tests.equality.cases", "tests.equality.stateful"]  # fmt: skip
 _kept: list[Any] = []
+
+
+@contextlib.contextmanager
+def helpers(*preloaded: str) -> Iterator[None]:
+    """Processes and threads that multiprocessing starts once and keeps: not what a test leaves behind.
+    preloaded: modules that the fork server has, so that its processes start at once."""
+    if multiprocessing.get_start_method() != "fork":  # they run already
+        yield
+        return
+    resource_tracker.ensure_running()
+    forkserver.set_forkserver_preload([*preloaded] or ["__main__"])
+    forkserver.ensure_running()
+    value = multiprocessing.Value("i", 0)  # its file is kept for all others
+    yield
+    del value
+    forkserver._forkserver._stop()
+    resource_sharer.stop()
+    resource_tracker._resource_tracker._stop()
 
 
 def use(method: str | None) -> None:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from functools import partial
-from multiprocessing import forkserver, resource_tracker
 
 import pytest
 
@@ -16,6 +15,7 @@ from stoker.loaders.driver.memory import Memory
 from stoker.loaders.driver.workers import Workers
 from stoker.local.started import Started
 from stoker.local.template import Template, reap, wait_all_gone
+from tests import methods
 from tests.slots import C
 
 PATIENCE_S = 10.0  # nothing here takes as long
@@ -80,15 +80,8 @@ def mixed(body=obey, num_first=2):
 @pytest.fixture(scope="module", autouse=True)
 def server():
     """The process that forkserver forks workers from, with torch imported: they start at once."""
-    if multiprocessing.get_start_method() != "fork":  # it runs already
+    with methods.helpers(__name__):
         yield
-        return
-    resource_tracker.ensure_running()
-    multiprocessing.set_forkserver_preload([__name__])
-    forkserver.ensure_running()
-    yield
-    forkserver._forkserver._stop()
-    resource_tracker._resource_tracker._stop()
 
 
 @pytest.fixture(params=[local, started, mixed])
@@ -375,6 +368,7 @@ sys.path.insert(0, sys.argv[1])
 from tests.contract import test_cluster
 from tests.contract.test_cluster import deaf_to_all
 from stoker.clock import Deadline
+from tests import methods
 from tests.slots import C
 cluster = getattr(test_cluster, sys.argv[3])(deaf_to_all)
 pids = [cluster.wait_pid(C[slot], Deadline(10)) for slot in range(2)]

@@ -11,7 +11,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from multiprocessing import forkserver, resource_sharer, resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from stoker.config import Settings
+from tests import methods
 from tests.equality.sides import both, installed, torch_is_quick_to_terminate
 
 NUM, BATCH = 12, 2
@@ -29,18 +29,8 @@ NUM, BATCH = 12, 2
 @pytest.fixture(scope="module", autouse=True)
 def server() -> Iterator[None]:
     """The process that forkserver forks from, with all that is imported here."""
-    if multiprocessing.get_start_method() != "fork":  # it runs already
+    with methods.helpers(__name__):
         yield
-        return
-    resource_tracker.ensure_running()
-    multiprocessing.set_forkserver_preload([__name__])
-    forkserver.ensure_running()
-    value = multiprocessing.Value("i", 0)  # its file is kept for all others
-    yield
-    del value
-    forkserver._forkserver._stop()
-    resource_sharer.stop()
-    resource_tracker._resource_tracker._stop()
 
 
 class Fresh(Dataset):
@@ -162,7 +152,6 @@ def epochs(loader: DataLoader) -> Any:
         yield from loader
 
 
-@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", [OpenFile, MappedAndRead, Sockets, Thread, SharedMemory])
 def test_what_unpickling_leaves_in_a_process_is_each_workers_own(kind, tmp_path, capfd):
     with installed(Settings(no_run_log=True)):
@@ -173,7 +162,6 @@ def test_what_unpickling_leaves_in_a_process_is_each_workers_own(kind, tmp_path,
     assert repr(ours) == repr(list(epochs(make(2, kind(tmp_path)))))
 
 
-@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "kind", [Entropy, NumpysEntropy, PythonsEntropy, TorchsEntropy, Clock, Process]
 )

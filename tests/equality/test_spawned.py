@@ -8,7 +8,6 @@ import time
 import warnings
 from collections.abc import Iterator
 from functools import partial
-from multiprocessing import forkserver, resource_sharer, resource_tracker
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from stoker.config import Disk, Settings
 from stoker.memory.store import shelves
+from tests import methods
 from tests.equality import impure
 from tests.equality.cases import draw_all, step
 from tests.equality.shards import SHARDS, Shards
@@ -29,17 +29,8 @@ METHODS = ["spawn", "forkserver"]
 @pytest.fixture(scope="module", autouse=True)
 def helpers_of_multiprocessing() -> Iterator[None]:
     """Processes and threads that multiprocessing starts once and keeps."""
-    if multiprocessing.get_start_method() != "fork":  # they run already
+    with methods.helpers():
         yield
-        return
-    resource_tracker.ensure_running()
-    forkserver.ensure_running()
-    value = multiprocessing.get_context("spawn").Value("i", 0)  # its file is kept for all others
-    yield
-    del value
-    forkserver._forkserver._stop()
-    resource_sharer.stop()
-    resource_tracker._resource_tracker._stop()
 
 
 class Plain(Dataset):

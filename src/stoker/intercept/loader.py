@@ -507,9 +507,7 @@ def _noted_why(loader: Any, error: Exception) -> str:
     """Return an error of ours in words; where it is a reason, it is one for the loader's next epochs too."""
     why = in_words(error)
     if isinstance(error, LeftToTorch):
-        with contextlib.suppress(
-            TypeError
-        ):  # what resembles a loader need not have weak references
+        with contextlib.suppress(TypeError):  # a look-alike need not have weak references
             _refused[id(loader)] = weakref.ref(loader), why
     return why
 
@@ -656,9 +654,6 @@ def _meter_ours(
     meter.keeps_number = _keeps_chains(loader)
     if meter.keeps_number and settings.chains != "script":
         meter.note(f"--chains {settings.chains} is not for {meter.keeps_number}")
-    if iterator._driver.why_no_replacement:
-        why = iterator._driver.why_no_replacement
-        meter.note(f"a worker that dies cannot be replaced: {why}")
     meter.attempt, meter.way = attempt, _first_batch
     run.say_if_verbose(
         f"{place}: {counted(chains, 'worker')} of stoker's, as of num_workers={chains}"

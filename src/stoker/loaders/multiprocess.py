@@ -308,7 +308,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             self.is_theirs = True
             _reraise(batch)
         elif kind is Died:
-            error = death(batch, self._state.max_deaths)
+            error = death(batch, self._state.limits.max_deaths)
             if self._drawn is not None and (why := self._driver.why_torchs(batch)):
                 raise why from error
             self.is_theirs = True
@@ -393,8 +393,7 @@ def death(died: Died, max_deaths: int) -> RuntimeError:
     at, num = ("due", died.num_in_vain) if died.num_in_vain else ("made", max_deaths)
     vain = " before it gave any batch" if died.num_in_vain else ""
     times = f"{num} times{vain}; it was started afresh each time"
-    again = times if max_deaths > 1 else "once; it cannot be started afresh"
-    error.add_note(f"stoker: {how.slot} died while {what} {at}, {again}")
+    error.add_note(f"stoker: {how.slot} died while {what} {at}, {times}")
     return error
 
 

@@ -173,7 +173,7 @@ class StatefulIterator(StreamIterator, _StatefulMultiProcessingDataLoaderIter): 
             if isinstance(begun, Died):
                 why = self._driver.why_torchs(begun)
                 self.is_theirs = why is None
-                raise why or death(begun, self._state.max_deaths)
+                raise why or death(begun, self._state.limits.max_deaths)
             state, is_delta = cast(tuple[Any, bool], loads(begun))
             if isinstance(state, ExceptionWrapper):
                 self.is_theirs = True

@@ -16,9 +16,6 @@ class Cluster(Protocol):
     Owner: one thread. All calls but `wait_*` and `close` return at once.
     """
 
-    why_no_replacement: str
-    """Why a worker that died stays dead; empty: another can be started in its slot."""
-
     why_gone: str
     """Why no worker was started at all, where a cluster has found that; else empty."""
 

@@ -5,7 +5,6 @@ Promise: standard library only; a server that runs already is left as it is.
 """
 
 import multiprocessing
-from multiprocessing import forkserver
 from typing import Any
 
 LOADED = "stoker.worker.main"  # with torch: what a worker is made of
@@ -18,9 +17,11 @@ def begin(context: Any) -> None:
     Raises what starting it raises, which torch would meet a moment later."""
     default = multiprocessing.get_start_method(True) or multiprocessing.get_all_start_methods()[0]
     method = default if context is None else context.get_start_method()
-    modules = getattr(forkserver._forkserver, "_preload_modules", None)
-    if method != "forkserver" or not isinstance(modules, list):
+    if method != "forkserver":
         return
-    if TEMPLATE not in modules:
+    from multiprocessing import forkserver  # of no use to a script that forks
+
+    modules = getattr(forkserver._forkserver, "_preload_modules", None)
+    if isinstance(modules, list) and TEMPLATE not in modules:
         forkserver.set_forkserver_preload([*modules, LOADED, TEMPLATE])
     forkserver.ensure_running()

@@ -53,7 +53,7 @@ HELLO_S = 5.0  # what a template may take to tell its pid
 class Template(Cluster):
     """The trainer's handle on its template. See `Cluster` for the calls."""
 
-    why_no_replacement = why_gone = ""
+    why_gone = ""
 
     def __init__(
         self,

@@ -20,7 +20,6 @@ class State(Protocol):
     why_barred: str
     why_not_away: str
     is_iterable: bool
-    max_deaths: int
     reorder: Reorder[object]
 
     @property

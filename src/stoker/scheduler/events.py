@@ -1,6 +1,5 @@
 """Defines the events that a decider is told, and the actions that it returns. Pure."""
 
-import sys
 from typing import NamedTuple
 
 from stoker.scheduler.tasks.plan import Task
@@ -114,10 +113,9 @@ class Late(NamedTuple):
 
 class Bounded(NamedTuple):
     """This machine allows less than was thought. max_held: batches that memory has room for, beyond
-    torch's own; max_deaths: of workers on one task; 1: none can be replaced."""
+    torch's own."""
 
-    max_held: int = sys.maxsize
-    max_deaths: int = sys.maxsize
+    max_held: int
 
 
 class Restarted(NamedTuple):

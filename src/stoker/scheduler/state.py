@@ -59,8 +59,7 @@ class StreamState:
     may have free-standing tasks (rung 5); is_iterable: a chain's tasks are all alike, and it may
     end before others; is_stateful: what was drawn ahead is part of a state that the script can see,
     and workers hear of every epoch; first_chain: the one that the first epoch begins with;
-    persistent: workers outlive an iterable; max_deaths: in place of the limits', if not 0;
-    may_hedge: a late batch may be asked of a second worker; max_held: see Bounded."""
+    persistent: workers outlive an iterable; may_hedge: a late batch may be asked of a second worker; max_held: see Bounded."""
 
     num_chains: int
     prefetch_factor: int
@@ -74,7 +73,6 @@ class StreamState:
     may_hedge: bool = False
     max_held: int = sys.maxsize
     limits: Limits = field(default_factory=Limits)
-    max_deaths: int = 0
 
     phase: Phase = Phase.HOME
     why_barred: str = ""
@@ -110,7 +108,6 @@ class StreamState:
         # Out of order a batch may leave before a task of its chain that moves what it depends on.
         self.may_be_free = self.may_be_free and self.in_order and not self.is_iterable
         self.may_be_free = self.may_be_free and not self.is_stateful
-        self.max_deaths = self.max_deaths or self.limits.max_deaths
         self.cursor = self.first_chain
         self.reorder = Reorder(0, self.in_order)
 

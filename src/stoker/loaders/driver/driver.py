@@ -29,7 +29,7 @@ from stoker.local.template import Template, reap
 from stoker.memory.store import ShelfAccess, Wish
 from stoker.poll_loop import PollLoop
 from stoker.scheduler.base import State
-from stoker.scheduler.events import Bounded, Closed, Drawn, Event, GiveUp, Restarted, Start
+from stoker.scheduler.events import Closed, Drawn, Event, GiveUp, Restarted, Start
 from stoker.scheduler.tasks.slot import FINGERPRINT, PACKER, Exit, Slot
 from stoker.stalls import stacks
 from stoker.wire.arena import ARENA_NBYTES, Lender, Room
@@ -136,8 +136,6 @@ class Driver:
         self._actions = Actions(
             self._lines, self._workers, self._helpers, inbox, is_iterable, self._give_up
         )
-        if self._workers.why_no_replacement:
-            self._apply(Bounded(max_deaths=1))
         self._watch_news()
         forks.watch(self)
         self._actions.do([Start(slot) for slot in self.state.first_slots])
@@ -157,10 +155,6 @@ class Driver:
     def ends(self) -> list[tuple[int, Told]]:
         """Tasks at which a chain's iterable ended, with its worker's state; of a stateful job."""
         return self._inbox.ends
-
-    @property
-    def why_no_replacement(self) -> str:
-        return self._workers.why_no_replacement
 
     def crew(self) -> tuple[int, list[tuple[Slot, bool, int, list[int]]]] | None:
         """Return how many batches have come and were not taken; and of each worker its slot, whether it is here, the task that

@@ -30,7 +30,6 @@ class Workers(Cluster):
         self._here, self._memory, self._there = here, memory, there
         self._clusters: list[Cluster] = [here] if there is None else [here, there]
         self._away: set[Slot] = set()  # whose latest worker is there
-        self.why_no_replacement = here.why_no_replacement
 
     @property
     def why_gone(self) -> str:  # type: ignore[override]

@@ -54,7 +54,6 @@ class Ahead:
     max_held: int = sys.maxsize  # batches that memory has room for
     why_barred: str = ""  # a Stream's
     is_iterable: bool = False
-    max_deaths: int = 1
     why_not_away: str = ""  # other machines make batches no longer
     reorder: Reorder[object] = field(default_factory=lambda: Reorder(0))
     _next_id: int = 0

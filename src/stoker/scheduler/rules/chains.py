@@ -122,7 +122,7 @@ def point_taken(s: StreamState, event: PointTaken) -> list[Action]:
     chain.keep_point(point, s.fingerprint)
     if chain.is_moving and not chain.num_to_replay():
         return placement.move(s, chain)
-    is_long = chain.nbytes > s.limits.long_history_nbytes and s.max_deaths > 1
+    is_long = chain.nbytes > s.limits.long_history_nbytes
     if is_long and not s.has_asked_fingerprint:
         s.has_asked_fingerprint = True
         return [Start(FINGERPRINT, must_report=True)]
@@ -155,7 +155,6 @@ def restarted(s: StreamState, event: Restarted) -> list[Action]:
 
 def bounded(s: StreamState, event: Bounded) -> list[Action]:
     s.max_held = min(s.max_held, event.max_held)
-    s.max_deaths = min(s.max_deaths, event.max_deaths)
     return []
 
 

@@ -61,13 +61,13 @@ def _is_hopeless(s: StreamState, chain: Chain, loss: Lost) -> bool:
         return blame(s, task)
     chain.num_in_vain += 1
     most = s.limits.max_ours_in_vain if loss.is_ours else s.limits.max_in_vain
-    return chain.num_in_vain >= most or s.max_deaths == 1
+    return chain.num_in_vain >= most
 
 
 def blame(s: StreamState, task: Task) -> bool:
     """Count one more death against the task that was at work; whether it is one too many."""
     task.num_deaths += 1
-    return task.num_deaths >= s.max_deaths
+    return task.num_deaths >= s.limits.max_deaths
 
 
 def clean(s: StreamState, chain: Chain) -> list[Action]:
