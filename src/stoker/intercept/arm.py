@@ -47,6 +47,21 @@ class _Watcher:
         return spec
 
 
+class _Begun:
+    """An import hook that finds nothing itself, but starts what may run while torch is imported."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name == "torch" and self in sys.meta_path:
+            sys.meta_path.remove(self)
+            try:
+                from stoker.local import fork_server
+
+                fork_server.begin_early()
+            except Exception:
+                pass  # a server starts later, as torch would start it
+        return None
+
+
 class _Then:
     """A module loader that runs the real one, removes itself from the module and calls `then`."""
 
@@ -103,6 +118,8 @@ def arm() -> None:
         pass  # told where it is needed
     if "STOKER_VERBOSE" in os.environ:
         atexit.register(_tell_that_it_was_on)
+    if "torch" not in sys.modules:
+        sys.meta_path.insert(0, _Begun())
     for watched, then in ((WATCHED, install), (WATCHED_DDP, install_ddp)):
         if watched in sys.modules:
             then()
@@ -131,7 +148,7 @@ def arm_with(settings: Settings) -> None:
 def disarm() -> None:
     """Undo the patches; from now on nothing is patched on import either."""
     global _is_armed, _settings
-    for watcher in [each for each in sys.meta_path if isinstance(each, _Watcher)]:
+    for watcher in [each for each in sys.meta_path if isinstance(each, (_Watcher, _Begun))]:
         sys.meta_path.remove(watcher)
     _is_armed, _settings = False, None
     if "stoker.intercept.patches" in sys.modules:

@@ -151,6 +151,9 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
 
     def _start_driver(self, loader: DataLoader[Any], options: "StreamOptions") -> Driver:
         context: Any = loader.multiprocessing_context or multiprocessing.get_context()
+        new = (
+            loader.multiprocessing_context or multiprocessing
+        ).Process  # it tells a process's name
         is_forked = context.get_start_method() == "fork"
         may_be_free = (
             (options.num_slots > options.num_chains or options.fleet is not None)
@@ -184,7 +187,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
                 context,
                 arena_nbytes=options.arena_nbytes,
                 held_limit_nbytes=options.held_limit_nbytes,
-                processes=[context.Process(daemon=True) for _ in range(state.num_chains)],
+                processes=[new(daemon=True) for _ in range(state.num_chains)],
                 fleet=options.fleet,
                 user=loader,
                 wish=options.wish,

@@ -1,27 +1,225 @@
-"""Has multiprocessing's fork server load what stoker's templates need, once, and starts it as soon as a
-loader is iterated: it loads while the training process loads the rest.
+"""Has multiprocessing's fork server load torch and what templates need while the script still imports.
 
-Promise: standard library only; a server that runs already is left as it is.
+The server that multiprocessing starts at the first worker imports the script anew, so torch too: a second
+or more before the first batch. Here its command is given to a process that has torch already.
+
+Promise: workers see what they would have seen. What a process inherits is compared when the server is wanted;
+where it differs the early one is thrown away, and where that is unsure of itself it executes the command afresh.
+A server that runs already is left as it is.
+Owner: the main thread, from the script's import of torch on. Ban: standard library only.
+Source: multiprocessing/forkserver.py `ForkServer.ensure_running`, Python 3.11 to 3.14
 """
 
+import atexit
+import contextlib
+import fcntl
+import importlib
+import json
 import multiprocessing
-from typing import Any
+import os
+import signal
+import socket
+import sys
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from multiprocessing import spawn, util
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from stoker.blame import is_installed
 
 LOADED = "stoker.worker.main"  # with torch: what a worker is made of
 TEMPLATE = "stoker.local.started"
+_SERVER = "from multiprocessing.forkserver import main"  # in its command, and in no other of multiprocessing's
+_COMMAND = "from stoker.local.fork_server import load_and_serve; load_and_serve({}, {!r})"
+_LENGTH = 8  # bytes of a message's length
+# Lines of /proc/thread-self/status that a process has from the one that starts it.
+_INHERITED = ("Umask", "Uid", "Gid", "Groups", "SigBlk", "SigIgn", "Cap", "NoNewPrivs", "Seccomp:",
+              "Cpus_a", "Mems_a")  # fmt: skip
+
+
+class _Early(NamedTuple):
+    """A server that waits for its command."""
+
+    pid: int
+    owner: int  # the process that started it
+    control: socket.socket
+    start: list[str]  # the interpreter and its options
+    inherited: object
+
+
+_early: _Early | None = None
+_lock = threading.Lock()  # of who replaces the function that spawns
+
+
+def begin_early() -> None:
+    """Start one, if this is a script whose workers would come from it. Called as the import of torch begins."""
+    global _early
+    script = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    if not script.endswith(".py") or is_installed(os.path.abspath(script)):  # noqa: PTH100  # a launcher
+        return
+    if _early or _method(None) != "forkserver" or multiprocessing.parent_process() is not None:
+        return
+    theirs, control = socket.socketpair()
+    with theirs:
+        start = [os.fsdecode(spawn.get_executable()), *util._args_from_interpreter_flags()]  # type: ignore[attr-defined]
+        inherited = _inherited()
+        command = _COMMAND.format(theirs.fileno(), sys.path)
+        pid = util.spawnv_passfds(
+            os.fsencode(start[0]), [*start, "-c", command, *sys.argv], [theirs.fileno()]
+        )
+    _early = _Early(pid, os.getpid(), control, start, inherited)
+    atexit.register(drop)
+    # A script that forks may wait for any child: this would be one that never ends.
+    os.register_at_fork(before=drop)
+
+
+def drop() -> None:
+    """Throw the early server away, if nobody took it."""
+    global _early
+    early, _early = _early, None
+    if early is None:
+        return
+    early.control.close()
+    if early.owner == os.getpid():
+        with contextlib.suppress(OSError):  # it is gone, and the script has waited for it
+            os.kill(early.pid, signal.SIGKILL)
+            os.waitpid(early.pid, 0)
 
 
 def begin(context: Any) -> None:
     """Start the server, if a context's processes come from it. context: None is the default.
 
     Raises what starting it raises, which torch would meet a moment later."""
-    default = multiprocessing.get_start_method(True) or multiprocessing.get_all_start_methods()[0]
-    method = default if context is None else context.get_start_method()
-    if method != "forkserver":
+    if _method(context) != "forkserver":
+        drop()
         return
     from multiprocessing import forkserver  # of no use to a script that forks
 
     modules = getattr(forkserver._forkserver, "_preload_modules", None)
     if isinstance(modules, list) and TEMPLATE not in modules:
         forkserver.set_forkserver_preload([*modules, LOADED, TEMPLATE])
-    forkserver.ensure_running()
+    with _lock, _in_place_of_a_new_one():
+        forkserver.ensure_running()
+
+
+def _method(context: Any) -> str:
+    if context is not None:
+        return str(context.get_start_method())
+    return multiprocessing.get_start_method(True) or multiprocessing.get_all_start_methods()[0]
+
+
+@contextlib.contextmanager
+def _in_place_of_a_new_one() -> Iterator[None]:
+    """While this is open a fork server that is started is the early one, if it can stand for a new one."""
+    spawned = util.spawnv_passfds
+
+    def spawnv_passfds(path: Any, args: Sequence[Any], passfds: Sequence[int]) -> int:
+        return _hand_over(path, args, passfds) or spawned(path, args, passfds)
+
+    util.spawnv_passfds = spawnv_passfds
+    try:
+        yield
+    finally:
+        util.spawnv_passfds = spawned
+        drop()
+
+
+def _hand_over(path: Any, args: Sequence[Any], passfds: Sequence[int]) -> int:
+    """Give the early server a fork server's command; return its process id, 0: it cannot stand for a new one."""
+    global _early
+    early = _early
+    texts = [os.fsdecode(arg) for arg in args]
+    num = 0 if early is None else len(early.start)
+    if early is None or len(texts) < num + 2 or _SERVER not in texts[num + 1]:
+        return 0  # it is not the fork server that is started
+    is_same = [os.fsdecode(path), *texts[1 : num + 1]] == [*early.start, "-c"]
+    if not is_same or early.owner != os.getpid() or early.inherited != _inherited():
+        return 0
+    message = json.dumps([[*passfds], texts]).encode()
+    try:
+        if os.waitpid(early.pid, os.WNOHANG) != (0, 0):
+            return 0
+        with early.control as control:
+            socket.send_fds(control, [len(message).to_bytes(_LENGTH, "big")], [*passfds])
+            control.sendall(message)
+    except OSError:
+        return 0
+    _early = None
+    return early.pid
+
+
+def _inherited() -> object:
+    """Return what a process has from the one, and the thread, that starts it."""
+    status = Path("/proc/thread-self/status").read_text().splitlines()
+    return (
+        dict(os.environ),
+        [line for line in status if line.startswith(_INHERITED)],
+        [Path("/proc/self", name).read_text() for name in ("limits", "cgroup", "oom_score_adj")],
+        [
+            _file(path)
+            for path in (".", "/", "/proc/self/fd/0", "/proc/self/fd/1", "/proc/self/fd/2")
+        ],
+        (os.getpgrp(), os.getsid(0), os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)),
+    )
+
+
+def _file(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116  # of an open descriptor
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def load_and_serve(fd: int, path: list[str]) -> NoReturn:
+    """Load, wait for a fork server's command, and run it; without one, end. Of the process that is started early.
+
+    fd: the socket by which it comes; path: the script's `sys.path`.
+    """
+    try:
+        is_sure = _load(path)
+        with socket.socket(fileno=fd) as control:
+            head, fds, _, _ = socket.recv_fds(control, _LENGTH, 16)
+            if len(head) < _LENGTH:  # nobody wants it
+                os._exit(0)
+            with control.makefile("rb") as stream:
+                wanted, args = json.loads(stream.read(int.from_bytes(head, "big")))
+    except BaseException:  # as it was only loading, nobody is told
+        os._exit(1)
+    is_free = not any(Path("/proc/self/fd", str(fd)).exists() for fd in {*wanted} - {*fds})
+    high = [_above(fd, max(wanted)) for fd in fds]
+    for fd in fds:
+        os.close(fd)
+    for number, wish in zip(high, wanted, strict=True):
+        os.dup2(number, wish)
+        os.close(number)
+    if not (is_sure and is_free):
+        os.execv(args[0], args)
+    command = args.index("-c")
+    sys.argv[:] = args[command:][:1] + args[command + 2 :]
+    main = sys.modules["__main__"].__dict__
+    main.pop("load_and_serve", None)
+    exec(args[command + 1], main)
+    os._exit(0)
+
+
+def _load(path: list[str]) -> bool:
+    """Import what workers need; returns whether it told nobody anything, and failed nowhere."""
+    told: list[object] = []
+    shown, warnings.showwarning = warnings.showwarning, lambda *told_: told.append(told_)
+    sys.path[:] = path
+    sys.argv[:] = sys.argv[1:]  # the script's, as a module might look
+    try:
+        for name in ("torch", LOADED, TEMPLATE):
+            importlib.import_module(name)
+    except Exception:
+        return False
+    finally:
+        warnings.showwarning = shown
+    return not told
+
+
+def _above(fd: int, number: int) -> int:
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, number + 1)

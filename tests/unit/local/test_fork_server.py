@@ -1,0 +1,83 @@
+"""The fork server that starts while a script still imports: its workers see what they would have seen."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from stoker.local import fork_server
+
+RUN = (sys.executable, "-m", "stoker", "run", "--quiet", "--")
+SCRIPT = """
+import multiprocessing, os, sys
+multiprocessing.set_start_method("forkserver", force=True)
+sys.path.insert(0, "before")
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Seen(Dataset):
+    def __len__(self):
+        return 1
+    def __getitem__(self, index):
+        import json, resource, signal
+        return json.dumps([
+            {name: value for name, value in os.environ.items() if not name.startswith("STOKER_")},
+            os.getcwd(), sys.path, sys.argv, sys.flags, __name__, multiprocessing.current_process().name,
+            resource.getrlimit(resource.RLIMIT_NOFILE), os.umask(0), os.getpgrp(), os.getsid(0), os.nice(0),
+            sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])), str(signal.getsignal(signal.SIGINT)),
+        ])
+
+if __name__ == "__main__":
+    sys.path.append("after")
+    sys.argv.append("more")
+    exec(sys.argv[1])
+    print(*next(iter(DataLoader(Seen(), num_workers=1))))
+    from multiprocessing.forkserver import _forkserver
+    print("load_and_serve" in open(f"/proc/{_forkserver._forkserver_pid}/cmdline").read())
+"""
+
+
+@pytest.mark.parametrize("change", ["pass", "os.environ['CHANGED'] = '1'; os.umask(0o27)"])
+def test_workers_see_what_they_would_have_seen(change, tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    plain, ours = (_run(tmp_path, change, *way) for way in ((), RUN))
+    assert json.loads(ours[0]) == json.loads(plain[0])
+    assert (plain[1], ours[1]) == ("False", str(change == "pass"))
+
+
+def _run(folder, change, *way):
+    command = [*way, sys.executable, "train.py", change]
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert not run.stderr
+    return run.stdout.splitlines()
+
+
+CHANGES = {
+    "environment": lambda: os.environ.update(CHANGED="1"),
+    "folder": lambda: os.chdir("/"),
+    "umask": lambda: os.umask(0o27),
+    "limit": lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)),
+    "mask": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]),
+    "ignored": lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN),
+    "cores": lambda: os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]),
+    "nice": lambda: os.nice(1),
+    "session": os.setsid,
+    "output": lambda: os.dup2(os.open("/dev/zero", os.O_RDWR), 1),
+    "input": lambda: os.close(0),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_a_process_inherits_is_compared(change):
+    pid = os.fork()
+    if pid == 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
+        os.dup2(os.open("/dev/null", os.O_RDWR), 0)
+        before, again = fork_server._inherited(), fork_server._inherited()
+        CHANGES[change]()
+        os._exit(42 if before == again != fork_server._inherited() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 42
