@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from stoker import bars, speak, stack
 from stoker.clock import now_s, process_cpu_s, thread_cpu_s
+from stoker.intercept.patches import left_by_version
 from stoker.reports.metrics import KEEPS_NUMBER, ONLY_OWN
 from stoker.reports.samples import length_of, num_samples
 from stoker.verify import side
@@ -88,7 +89,7 @@ class Meter:
     @speak.guarded
     def follow(self, loader: Any, looks: tuple[object, ...]) -> None:
         """Write a trail for `stoker verify`, which has every batch hashed."""
-        self.trail = side.follow(loader, self._record, looks)
+        self.trail = side.follow(loader, self._record, looks, left_by_version)
 
     def begun(self, began_s: float) -> None:
         """Count an iter() that the loop has waited for since then."""

@@ -185,6 +185,11 @@ def unknown(among: Sequence[Patch] = ()) -> list[Patch]:
     return [patch for patch in among if patch not in _originals and not patch.is_known()]
 
 
+def left_by_version() -> list[str]:
+    """Return what stoker leaves to this torch because it looks different, with what that is for."""
+    return [f"{patch} ({patch.why})" for patch in unknown()]
+
+
 def _apply(patch: Patch, owner: Any = None) -> None:
     from stoker.intercept import run
 

@@ -80,6 +80,8 @@ class ProcessTrail:
     began_s: float
     stopped: str = ""
     loaders: list[LoaderTrail] = field(default_factory=list)
+    # Of torch's functions: those that look different in this version.
+    left: list[str] = field(default_factory=list)
 
     @property
     def num_batches(self) -> int:

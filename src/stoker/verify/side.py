@@ -11,6 +11,7 @@ import pickle
 import random
 import sys
 import threading
+from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,12 @@ def seed_torch() -> None:
         torch.default_generator.manual_seed(SEED)
 
 
-def follow(loader: Any, record: LoaderRecord, looks: tuple[object, ...]) -> "Trail | None":
+def follow(
+    loader: Any, record: LoaderRecord, looks: tuple[object, ...], left: Callable[[], list[str]]
+) -> "Trail | None":
     """Return a trail for a new iterator of the loader; None if nothing is recorded.
+
+    left: gives what is left to torch because of its version, in words.
 
     Nothing is recorded inside a loader's worker: how many of those there are is not the script's
     to see.
@@ -64,7 +69,7 @@ def follow(loader: Any, record: LoaderRecord, looks: tuple[object, ...]) -> "Tra
     global _side
     with _lock:
         if _side is None:
-            _side = _Side(_plan)
+            _side = _Side(_plan, left())
     return Trail(_side, _side.loader(loader, record, looks))
 
 
@@ -108,7 +113,7 @@ class _Loader:
 class _Side:
     """The record of one process: JSON lines in a file of its own."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, left: list[str]) -> None:
         self._plan = plan
         self._pid = os.getpid()
         self._lock = threading.Lock()  # guards _loaders and the order of lines
@@ -124,6 +129,7 @@ class _Side:
             argv=sys.argv,
             name=_name_of_process(),
             began_s=began_s,
+            left=left,
         )
 
     def loader(self, loader: Any, record: LoaderRecord, looks: tuple[object, ...]) -> _Loader:

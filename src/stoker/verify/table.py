@@ -20,6 +20,12 @@ def _cells(row: Row) -> tuple[str, str, str, str]:
     return place, f"{row.num_compared:,}", row.offload, row.verdict
 
 
+def left(side: Side) -> str:
+    """Return a line on what is left to torch because of its version; empty: nothing is."""
+    names = dict.fromkeys(name for process in side.processes for name in process.left)
+    return f"left to torch because of its version: {', '.join(names)}\n" if names else ""
+
+
 def equal(verdict: Verdict) -> str:
     return (
         f"equal: {verdict.num_compared:,} batches, and the training process's generators "

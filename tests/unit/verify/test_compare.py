@@ -1,9 +1,13 @@
 """Two records in, a verdict out."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from stoker.intercept import patches
+from stoker.verify import side as recording
 from stoker.verify.compare import compare, likely_reasons
 from stoker.verify.record import (
     Batch,
@@ -15,7 +19,7 @@ from stoker.verify.record import (
     parse,
     plan_of,
 )
-from stoker.verify.table import different, reason, table, undecided
+from stoker.verify.table import different, left, reason, table, undecided
 
 OURS = "under stoker"
 CLOCK = Finding("time.time()", "clock", "data.py:31", "Noisy.__getitem__", "dataset")
@@ -45,6 +49,16 @@ def side(*processes, exit_code=0):
 
 def one(digests, **kwargs):
     return side(process(loader(batches(digests)), **kwargs))
+
+
+def test_what_a_torch_keeps_because_of_its_version_is_recorded_and_told(tmp_path, monkeypatch):
+    odd = [replace(patch, signature="self, other") for patch in patches.PATCHES[:1]]
+    monkeypatch.setattr(patches, "PATCHES", odd)
+    recording._Side(Plan(str(tmp_path), 3, 0.0), patches.left_by_version())
+    (record,) = map(Path.read_text, tmp_path.iterdir())
+    line = f"left to torch because of its version: {odd[0]} (hand out our batches)\n"
+    assert left(side(parse(record), parse(record))) == line
+    assert left(one("abc")) == ""
 
 
 def test_equal_sides_have_no_difference():

@@ -170,7 +170,7 @@ def _verified(sides: _Sides) -> int:
         return _nothing(sides, plain)
     ours = sides.run(OURS, off=False)
     verdict = compare(plain, ours, OURS)
-    _print(table.table(verdict.rows))
+    _print(table.table(verdict.rows) + table.left(ours))
     if verdict.first is None:
         code = _equal(sides, plain, ours, verdict)
     else:

@@ -77,10 +77,10 @@ def _left_by_version() -> str:
     """Return what stoker leaves to this torch because it looks different, with what that is for."""
     try:
         from stoker.intercept.eligible import why_not_here
-        from stoker.intercept.patches import unknown
+        from stoker.intercept.patches import left_by_version
     except ImportError as error:
         return f"all: {error}"
-    left = ", ".join(f"{patch} ({patch.why})" for patch in unknown())
+    left = ", ".join(left_by_version())
     return why_not_here() or left or "nothing because of its version"
 
 
