@@ -1,6 +1,7 @@
 """Two records in, a verdict out."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def one(digests, **kwargs):
 def test_what_a_torch_keeps_because_of_its_version_is_recorded_and_told(tmp_path, monkeypatch):
     odd = [replace(patch, signature="self, other") for patch in patches.PATCHES[:1]]
     monkeypatch.setattr(patches, "PATCHES", odd)
-    recording._Side(Plan(str(tmp_path), 3, 0.0), patches.left_by_version())
+    os.close(recording._Side(Plan(str(tmp_path), 3, 0.0), patches.left_by_version())._fd)
     (record,) = map(Path.read_text, tmp_path.iterdir())
     line = f"left to torch because of its version: {odd[0]} (hand out our batches)\n"
     assert left(side(parse(record), parse(record))) == line
