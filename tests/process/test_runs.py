@@ -84,6 +84,8 @@ def test_slow_steps_are_named_by_sample_and_function(tmp_path):
     command = [*under_stoker(quiet=False), sys.executable, "slow_samples.py"]
     assert finished(command, tmp_path).returncode == 0
     (run,) = logs_of(tmp_path)
+    first_nbytes, most_nbytes = run.memory  # it lasts for some seconds, in which the keeper looks
+    assert 1 << 20 < first_nbytes <= most_nbytes
     slow = [step for step in run.slowest if step.step_s > 0.3]
     assert len(slow) == 6  # in each of two epochs three
     first, *later = sorted(slow, key=lambda step: step.at_s)
@@ -98,7 +100,9 @@ def test_slow_steps_are_named_by_sample_and_function(tmp_path):
         assert "called by __getitem__ (slow_samples.py:25)" in why
     shown = stoker(tmp_path, "report")
     assert shown.returncode == 0
-    assert "most of it in decode" in (tmp_path / "stoker-report.html").read_text()
+    page = (tmp_path / "stoker-report.html").read_text()
+    assert "most of it in decode" in page
+    assert "Memory of workers and what they start: " in page
 
 
 @pytest.mark.parametrize("end", ["SIGKILL", "os._exit", "raise", "exec", "abort"])

@@ -28,7 +28,7 @@ ARROWS: dict[str, set[str]] = {
         "storage/mounting",
         "verify",
     },
-    "doctor": {"reports", "reports/summary", "stalls", "verify", "wire"},
+    "doctor": {"local", "reports", "reports/summary", "stalls", "verify", "wire"},
     "intercept": {
         "doctor",
         "fast",

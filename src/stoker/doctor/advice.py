@@ -67,6 +67,11 @@ def hurting(facts: Facts) -> list[str]:
         heavy = f" ({readable(setup.pickled_nbytes)})" if is_heavy else ""
         starts = f"workers by {setup.context}: each imports the script and unpickles the dataset"
         found.append(f"{starts}{heavy}")
+    if num * setup.listed_nbytes >= LARGE_NBYTES:
+        copied = f"{num} workers copy {readable(num * setup.listed_nbytes)} of lists by reading"
+        found.append(
+            f"{copied}: not under stoker {'run' if setup.are_shared else 'on Python 3.12'}"
+        )
     if setup.is_batched and setup.batch_size <= TINY and waits >= LIMIT_FRAC:
         found.append(f"batches of {setup.batch_size}: larger ones cost less per sample")
     if setup.prefetch_factor == 1 and waits >= COPY_FRAC:

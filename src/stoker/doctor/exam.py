@@ -20,6 +20,7 @@ from stoker.clock import now_s, process_cpu_s
 from stoker.config import Settings
 from stoker.doctor.facts import Facts, Setup, Steps
 from stoker.doctor.plan import FOUND, PID, plan_of
+from stoker.local import immortal
 from stoker.reports.metrics import LoaderRecord, Remembered
 from stoker.reports.samples import num_samples
 from stoker.stalls.split import Seen, split_of
@@ -218,6 +219,8 @@ class Exam:
         if setup.num_workers and setup.context != "fork":
             nbytes = trial.pickled_nbytes(one.loader.dataset, left_s / 4)
             setup = replace(setup, pickled_nbytes=nbytes)
+        listed = trial.listed_nbytes(one.loader.dataset, left_s / 4) if setup.num_workers else 0
+        setup = replace(setup, listed_nbytes=listed, are_shared=not immortal.why_not())
         facts = one.facts(setup)
         self._write(replace(facts, costs=costs, trials=trials, kept=kept))
         self._stop()

@@ -99,6 +99,8 @@ class Setup:
     image_threads: int = 0  # that OpenCV takes in each worker; 0: it is not there
     is_batched: bool = True  # by the loader
     pickled_nbytes: int = 0  # of the dataset, where workers do not inherit it
+    listed_nbytes: int = 0  # of plain objects in its long lists, which each worker comes to copy
+    are_shared: bool = False  # those, under stoker
 
 
 @dataclass(frozen=True, slots=True)

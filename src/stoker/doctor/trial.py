@@ -24,6 +24,7 @@ from stoker.config import Settings
 from stoker.doctor import exam
 from stoker.doctor.facts import UNTRIED, Costs, Kept, Setup, Trial
 from stoker.doctor.functions import costs_by_function
+from stoker.local import immortal
 from stoker.poll_loop import wait_ready
 from stoker.reports.metrics import FastPlace
 
@@ -98,6 +99,12 @@ def _settings(flags: str) -> Settings:
 def pickled_nbytes(dataset: Any, limit_s: float) -> int:
     """Return how large a dataset is that workers do not inherit; 0 if it cannot be told in that time."""
     told = in_child(lambda: {"nbytes": _pickled_nbytes(dataset)}, limit_s)
+    return 0 if isinstance(told, str) else int(told["nbytes"])
+
+
+def listed_nbytes(dataset: Any, limit_s: float) -> int:
+    """Return what plain objects in the dataset's long lists take; 0 if it cannot be told in that time."""
+    told = in_child(lambda: {"nbytes": immortal.nbytes_in(dataset)}, limit_s)
     return 0 if isinstance(told, str) else int(told["nbytes"])
 
 

@@ -49,6 +49,7 @@ class RunMemory:
         self._pid = pid
         self._due_s = 0.0
         self._last = (0, 0)
+        self.others_nbytes = (0, 0)  # at the first look that saw others, and the most
 
     def read(self) -> tuple[int, int]:
         """Return bytes of the training process, and of all others; as they were a while ago, where reading takes long."""
@@ -56,7 +57,9 @@ class RunMemory:
         if began_s >= self._due_s:
             found = {pid: _nbytes_of(pid) for pid in self._pids()}
             own = found.pop(self._pid, 0)
-            self._last = own, sum(found.values())
+            self._last = _, others = own, sum(found.values())
+            first, most = self.others_nbytes
+            self.others_nbytes = first or others, max(most, others)
             self._due_s = began_s + (now_s() - began_s) / READ_FRAC
         return self._last
 

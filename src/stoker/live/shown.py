@@ -43,13 +43,17 @@ class Shown:
     """Shows one run. asked: the log's `live`; about: what its log says of the run."""
 
     def __init__(
-        self, asked: Mapping[str, Any], about: dict[str, Any], runs_folder: str | None
+        self,
+        asked: Mapping[str, Any],
+        about: dict[str, Any],
+        runs_folder: str | None,
+        memory: RunMemory,
     ) -> None:
         self._feed = Feed()
         self._scalars: Scalars | None = None
         self._server: PageServer | None = None
         self._host: HostReader | None = None
-        self._memory = RunMemory(about["pid"])
+        self._memory = memory
         self._ranks = None if runs_folder is None else RankReader(Path(runs_folder), about)
         self._rank_rows: list[dict[str, Any]] = []
         self._ranks_s = 0.0

@@ -64,6 +64,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stoker.clock import now_s
+from stoker.live.host import RunMemory
 from stoker.reports.log import RunLog
 from stoker.reports.metrics import as_json
 from stoker.runs.buckets import Look, Why
@@ -117,11 +118,14 @@ class Kept:
         self._about: dict[str, Any] = {}
         self._loaders: list[dict[str, Any]] = []  # that are not in it yet
         self._why_slow: list[Why] = []
+        self._memory: RunMemory | None = None
 
     def take(self, log: RunLog) -> None:
         """Append what is new; there is no log before the first batch."""
         lines, looks = log.new_lines(), log.new_looks()
         self._keep(lines, looks)
+        if self._memory is not None:
+            self._memory.read()
         if self._shown is not None:
             self._shown.take(log, lines, looks)
 
@@ -132,7 +136,8 @@ class Kept:
             if line["kind"] == "settings":
                 told = {name: line[name] for name in ("pid", "rank", "began_s")}
                 self._about = line["about"] | told | {"runs_folder": line["runs_folder"]}
-                self._show(line["live"], dict(self._about))
+                self._memory = RunMemory(line["pid"])
+                self._show(line["live"], dict(self._about), self._memory)
             elif line["kind"] == "began":
                 self._about["began_s"] = line["began_s"]
             elif line["kind"] == "loader":
@@ -155,13 +160,13 @@ class Kept:
         loaders, self._loaders = self._loaders, []
         self._writer.take(loaders, looks, now_s())
 
-    def _show(self, asked: dict[str, Any], about: dict[str, Any]) -> None:
+    def _show(self, asked: dict[str, Any], about: dict[str, Any], memory: RunMemory) -> None:
         if asked["page"] is None and asked["tensorboard"] is None:
             return
         sys.path += asked["path"]  # where the script's Python finds libraries
         from stoker.live.shown import Shown
 
-        self._shown = Shown(asked, about, about["runs_folder"])
+        self._shown = Shown(asked, about, about["runs_folder"], memory)
 
     def end(self, log: RunLog, report: dict[str, Any]) -> None:
         lines, looks = log.new_lines(), log.new_looks()
@@ -172,7 +177,8 @@ class Kept:
             return
         if not self._is_off:
             with contextlib.suppress(OSError):
-                self._writer.end(report, self._why_slow)
+                memory = (0, 0) if self._memory is None else self._memory.others_nbytes
+                self._writer.end(report, self._why_slow, memory)
         self._writer.close()  # and its lock, by which a run that lasts is known
 
     def stay(self) -> None:

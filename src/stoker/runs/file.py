@@ -45,13 +45,18 @@ class Writer:
         done = [span for look in looks for span in self._buckets.add(look)]
         self._put([*done, *self._buckets.until(now_s)])
 
-    def end(self, report: dict[str, Any], whys: Sequence[Why] = ()) -> None:
-        """Append what the run came to; without the digests of its batches, of which there may be millions."""
+    def end(
+        self, report: dict[str, Any], whys: Sequence[Why] = (), memory: tuple[int, int] = (0, 0)
+    ) -> None:
+        """Append what the run came to; without the digests of its batches, of which there may be millions.
+
+        memory: bytes of workers and what they start: at the first look, and the most."""
         self._put(self._buckets.rest())
         loaders = [{**loader, "batches_sha256": []} for loader in report["loaders"]]
         report = report | {"loaders": loaders}
         histogram = sorted(self._buckets.histogram.items())
-        self._append("end", report=report, steps=histogram, slowest=self._buckets.slowest(whys))
+        slowest = self._buckets.slowest(whys)
+        self._append("end", report=report, steps=histogram, slowest=slowest, memory=memory)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -98,6 +103,10 @@ class Run(NamedTuple):
     steps: list[tuple[int, int]]
     slowest: list[Slow]
     lasts: bool
+    memory: tuple[int, int] = (
+        0,
+        0,
+    )  # of workers and what they start: at the first look, and the most
 
     @property
     def name(self) -> str:
@@ -158,7 +167,7 @@ def read(file: Path) -> Run | None:
     about: dict[str, Any] = {}
     loaders: list[dict[str, Any]] = []
     spans: list[Span] = []
-    report, steps, slowest = None, [], []
+    report, steps, slowest, memory = None, [], [], (0, 0)
     lasts = is_written(file)
     for line in file.read_bytes().split(b"\n"):
         with contextlib.suppress(
@@ -177,6 +186,7 @@ def read(file: Path) -> Run | None:
                 steps = [(bin_, num) for bin_, num in entry["steps"]]
                 slowest = [_slow_of(each) for each in entry["slowest"]]
                 report = entry["report"]
+                memory = tuple(entry.get("memory", memory))
     if not about:
         return None
-    return Run(file, about, loaders, spans, report, steps, slowest, lasts)
+    return Run(file, about, loaders, spans, report, steps, slowest, lasts, memory)

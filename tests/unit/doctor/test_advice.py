@@ -38,6 +38,8 @@ SIGNS = {
     "workers start anew": replace(with_setup(persistent_workers=False), first_wait_s=3.0),
     "workers by spawn": with_setup(context="spawn"),
     "unpickles the dataset (3 GB)": with_setup(context="spawn", pickled_nbytes=3_000_000_000),
+    "2 workers copy 2 GB of lists by reading: not under stoker on Python 3.12": with_setup(listed_nbytes=10**9),
+    "by reading: not under stoker run": with_setup(listed_nbytes=10**9, are_shared=True),
     "batches of 1": with_setup(batch_size=1),
     "prefetch_factor=1": with_setup(prefetch_factor=1),
     "1 ms a step of 10": replace(FACTS, plain=short),

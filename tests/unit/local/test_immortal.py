@@ -23,6 +23,14 @@ def test_large_containers_are_found_in_what_a_dataset_holds_and_no_others():
     assert sorted(map(id, found)) == sorted(map(id, (pairs, by_name, rows)))
 
 
+def test_what_they_take_is_told_by_some_of_them():
+    pairs = [(f"train/{k:08}.jpg", k + 1000) for k in range(NUM)]
+    (one,) = {sys.getsizeof(pair) + sum(map(sys.getsizeof, pair)) for pair in pairs}
+    assert immortal.nbytes_in(Held(pairs=pairs, few=[(0, 1)] * 9)) == NUM * one
+    by_name = {f"{k:08}": [k] for k in range(NUM)}
+    assert immortal.nbytes_in(Held(by_name=by_name)) == NUM * sys.getsizeof("00000000")
+
+
 @pytest.mark.skipif(CAN, reason="of Pythons that count references to all objects")
 def test_elsewhere_the_reason_is_told_and_nothing_is_done():
     values = [float(k) for k in range(NUM)]

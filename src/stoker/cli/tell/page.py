@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from stoker.reports.metrics import names_of
-from stoker.reports.summary import summary
+from stoker.reports.summary import readable_nbytes, summary
 from stoker.runs.buckets import Span, bounds_of
 from stoker.runs.file import Run, Totals
 from stoker.stalls.split import NOTHING, WORDS, Split, split_of, summed
@@ -97,6 +97,11 @@ def _parts_of(run: Run, with_name: bool) -> list[str]:
     if run.report:
         parts += ["<h2>Loaders</h2>", _loaders(run.report["loaders"])]
         parts += _ways(run.report)
+    if any(run.memory):
+        first, most = map(readable_nbytes, run.memory)
+        parts.append(
+            f"<p>Memory of workers and what they start: {first} at first, {most} at most.</p>"
+        )
     if about["settings"]:
         rows = [[name, value] for name, value in about["settings"].items()]
         parts += ["<h2>Settings that were given</h2>", _table(["setting", "value"], rows)]

@@ -94,6 +94,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "steps": run.steps,
         "slowest": [_named(slow) for slow in run.slowest],
         "report": run.report,
+        "workers_memory_nbytes": run.memory,
     }  # fmt: skip
 
 
