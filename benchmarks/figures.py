@@ -223,6 +223,37 @@ def early(case: str, num: int, bar: float) -> Case:
     )
 
 
+AT_MOST_A_DATASET = Check(
+    key="datasets",
+    bar=1.3,
+    at_least=False,
+    how=How.VALUE,
+    what="of a dataset, beyond the trainer's memory",
+)
+
+
+def workers(
+    case: str, num_workers: int, *checks: Check, flags: tuple[str, ...] = (), how: str = ""
+) -> Case:
+    """How workers start, by this Python's default method. how: for the label."""
+    label = f"{case}, {num_workers} workers{how}"
+    return Case(
+        script="workers.py",
+        label=label,
+        flags=("--case", case, "--num-workers", str(num_workers), *flags),
+        checks=tuple(replace(check, what=f"{check.what}, {label}") for check in checks),
+        limit_s=580.0,
+    )
+
+
+def growth(num_workers: int, method: str, at_most_gb: float) -> Case:
+    check = Check(
+        key="growth_gb", bar=at_most_gb, at_least=False, how=How.VALUE, unit=" GB", what="more"
+    )
+    flags = ("--method", method, "--num", "2000000")
+    return workers("growth", num_workers, check, flags=flags, how=f" by {method}")
+
+
 def remembered_half() -> Case:
     """With memory for half of the samples."""
     check = at_least(1.8, "later_per_s", what="torch, room for half of them")
@@ -1002,6 +1033,26 @@ FIGURES = {
                 early("mel", 5, 3.0),
                 early("mel-clean", 5, 3.2),
                 early("clips", 5, 3.0),
+            ),
+        ),
+        Figure(
+            name="workers",
+            work="starting workers by this Python's default method, forkserver from 3.14 on; 3 million pairs, 512 photographs",
+            cases=(
+                workers(
+                    "list", 4, at_least(3.5, "later_first_s", how=How.SPEED), AT_MOST_A_DATASET
+                ),
+                workers(
+                    "list", 16, at_least(12, "later_first_s", how=How.SPEED), AT_MOST_A_DATASET
+                ),
+                growth(4, "forkserver", 0.1),
+                growth(16, "forkserver", 0.1),
+                growth(4, "fork", 0.6),
+                growth(16, "fork", 0.6),
+                workers("photos", 2, at_least(1.5, "loop_s", how=How.SPEED), flags=num_epochs(4)),
+                workers("photos", 8, at_least(1.3, "loop_s", how=How.SPEED), flags=num_epochs(4)),
+                workers("val", 0, at_least(1.6, "loop_s", how=How.SPEED), flags=num_epochs(5)),
+                workers("first", 2, at_least(1.4, "first_s", how=How.SPEED)),
             ),
         ),
         Figure(
