@@ -71,7 +71,7 @@ def where(found: list[dict[str, Any]]) -> str:
 GROUPS = {
     "Loading on one machine": (
         "images", "fast-images", "fast-images-peers", "fast-images-nothing", "audio-tables", "frameworks", "clips", "iterable", "stateful", "workers0-val", "workers0-tensors", "tokens",
-        "handover", "handover-small",
+        "handover", "handover-small", "workers",
     ),
     "Remembered work": (
         "early", "remembered-photos", "remembered-sounds", "remembered-volumes", "remembered-scans",
