@@ -7,6 +7,7 @@ import os
 import queue
 import random
 import secrets
+import signal
 import socket
 import threading
 import time
@@ -226,13 +227,24 @@ def test_what_datasets_hold_is_unpickled_once_for_all_workers(method, tmp_path, 
 
 
 class Unpickles(Fresh):
-    """Cannot be unpickled."""
+    """Cannot be unpickled: an error of the script's, no memory for one more copy, a process that is killed."""
+
+    how = ""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"file": self.file, "how": self.how}
 
     def begin(self) -> None:
-        raise ValueError("no such thing here")
+        if self.how == "SIGKILL":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise MemoryError if self.how == "MemoryError" else ValueError("no such thing here")
 
 
-def test_what_cannot_be_unpickled_is_told_as_torch_tells_it(tmp_path):
+@pytest.mark.parametrize(
+    "how", ["ValueError", pytest.param("MemoryError", marks=pytest.mark.full), "SIGKILL"]
+)
+def test_what_cannot_be_unpickled_is_told_as_torch_tells_it(tmp_path, monkeypatch, how):
+    monkeypatch.setattr(Unpickles, "how", how)
     told = []
     for side in (Settings(off=True, quiet=True), Settings(quiet=True)):
         raises = pytest.raises(RuntimeError, match="exited unexpectedly")

@@ -274,9 +274,10 @@ class Driver:
         process that starts workers has ended. None: they would die too."""
         if self._workers.why_gone:
             return LeftToTorch(self._workers.why_gone)
-        failed = isinstance(died.how, Exit) and died.how.code == FAILED
-        if failed or self._workers.is_gone:
+        if isinstance(died.how, Exit) and died.how.code == FAILED:
             return BrokenGuarantee("a process that makes batches died of it")
+        if self._workers.is_gone:
+            return LeftToTorch("the process that starts its workers died before the first batch")
         return None
 
     def close(self, grace_s: float) -> None:
