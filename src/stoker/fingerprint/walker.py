@@ -6,6 +6,7 @@ Ban: no guess. What cannot be looked into raises Unwatchable.
 """
 
 import collections
+import ctypes
 import hashlib
 import os
 import pathlib
@@ -254,7 +255,11 @@ def _new_hash() -> "hashlib.blake2b":
 
 def _is_plain_python(kind: type) -> bool:
     """Whether instances hold nothing but __dict__ and __slots__."""
-    heap_type = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+    heap_type = (
+        1 << 9
+    )  # Py_TPFLAGS_HEAPTYPE; from 3.12 on also many types of Python's own that are C, as open files
+    if kind.__itemsize__ or kind.__basicsize__ != _nbytes_of_slots(kind):
+        return False
     for base in kind.__mro__:
         if base is object:
             return True
@@ -263,6 +268,14 @@ def _is_plain_python(kind: type) -> bool:
         ):
             return base.__module__ in ("abc", "typing")
     return False
+
+
+def _nbytes_of_slots(kind: type) -> int:
+    """Return the size of an instance that holds nothing but __dict__, __weakref__ and __slots__."""
+    slots = (vars(owner).values() for owner in kind.__mro__ if "__slots__" in vars(owner))
+    num = sum(type(slot) is types.MemberDescriptorType for each in slots for slot in each)
+    num += (kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0)  # below 0: in front of it
+    return object.__basicsize__ + num * ctypes.sizeof(ctypes.c_void_p)
 
 
 def _in_c(function: object) -> bool:

@@ -180,7 +180,7 @@ def test_two_scripts_of_which_one_thing_differs_have_two_fingerprints(scripts, s
 @pytest.mark.parametrize(
     "change",
     [
-        {"co_exceptiontable": b""}, {"co_flags": 0x83}, {"co_varnames": ("i", "self", "y")}, {"co_freevars": ("b",)},
+        {"co_exceptiontable": b""}, {"co_flags": 0x1000013}, {"co_varnames": ("i", "self", "y")}, {"co_freevars": ("b",)},
         {"co_posonlyargcount": 2}, {"co_name": "other"}, {"co_qualname": "other"}, {"co_cellvars": ("y",)},
     ],
     ids=lambda change: next(iter(change)),

@@ -1,16 +1,25 @@
 """The fingerprint: it must move when anything that a job can reach moves."""
 
+import collections
+import contextlib
 import functools
 import os
 import random
+import select
+import socket
 import sys
 import types
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
 
 import numpy as np
 import pytest
 import torch
 
 from stoker.clock import Deadline, thread_cpu_s
+from stoker.fingerprint import walker
 from stoker.fingerprint.fingerprint import TooLarge, Unwatchable, fingerprint
 
 
@@ -26,6 +35,44 @@ def package(monkeypatch):
     monkeypatch.setitem(sys.modules, "outer.inner", inner)
     monkeypatch.setitem(globals(), "outer", outer)
     return outer
+
+
+class Slots:
+    __slots__ = ("__hidden", "__weakref__", "first")
+
+
+class More(Generic[TypeVar("T")], Slots, collections.abc.Sized):
+    __slots__ = ("second",)
+
+
+@dataclass(slots=True, weakref_slot=True)
+class Fields:
+    number: int = 0
+
+
+WITH_SLOTS = [Slots, More, type("Dict", (More,), {}), Fields, torch.nn.Linear, torch.utils.data.DataLoader]  # fmt: skip
+OF_C = {  # by instances; from Python 3.12 on no longer told from classes of Python by their flags
+    "a text file": lambda: Path(os.devnull).open(),  # noqa: SIM115
+    "a file": lambda: Path(os.devnull).open("rb"),  # noqa: SIM115
+    "a file without a buffer": lambda: Path(os.devnull).open("rb", buffering=0),  # noqa: SIM115
+    "a folder's entries": lambda: os.scandir("/"),
+    "a socket": lambda: socket.socket(),
+    "a compressor": lambda: zlib.compressobj(),
+    "a poll object": lambda: select.epoll(),
+}
+
+
+@pytest.mark.parametrize("kind", WITH_SLOTS)
+def test_an_instance_of_a_class_of_pythons_holds_its_attributes_and_nothing_else(kind):
+    assert walker._is_plain_python(kind)
+
+
+@pytest.mark.parametrize("make", OF_C.values(), ids=OF_C)
+def test_what_is_kept_in_c_cannot_be_looked_into(make):
+    held = make()
+    with contextlib.closing(held) if hasattr(held, "close") else contextlib.nullcontext():
+        with pytest.raises(Unwatchable):
+            look(HoldsModule(held))
 
 
 class CountsInSubmodule:

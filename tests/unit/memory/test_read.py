@@ -4,6 +4,7 @@ import _posixshmem
 import ctypes
 import errno
 import importlib.resources
+import io
 import linecache
 import mmap
 import os
@@ -23,7 +24,7 @@ from torchvision.io import read_file, read_image
 
 from stoker.memory.watch import Asked, Evidence, Opened, identities, tell_of_readers
 
-TEXT = b"some bytes of a file\n" * 500  # no more than may be read again of a file that is opened
+TEXT = b"some bytes of a file\n" * (io.DEFAULT_BUFFER_SIZE // 8)  # two buffers and a half
 LATER_NS = 1 << 62  # as if each file had been left alone for long
 
 
