@@ -37,7 +37,15 @@ def file(tmp_path):
 
 
 def loader_of(file):
-    return lambda num_workers: DataLoader(Tokens(file), 8, True, num_workers=num_workers)
+    """By fork: NumPy pickles what is mapped as a copy."""
+
+    def make(num_workers):
+        context = "fork" if num_workers else None
+        return DataLoader(
+            Tokens(file), 8, True, num_workers=num_workers, multiprocessing_context=context
+        )
+
+    return make
 
 
 def test_windows_of_a_mapped_file_are_made_elsewhere(file, places):
