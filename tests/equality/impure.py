@@ -1367,8 +1367,10 @@ class OfHdf5(Base):
     def __init__(self, folder):
         super().__init__(folder)
         self.path, self.file = str(folder / "all.h5"), None
-        with h5py.File(self.path, "w") as file:
-            file.create_dataset("rows", data=np.arange(NUM * 64).reshape(NUM, 64), chunks=(4, 64))
+        if not (folder / "all.h5").exists():  # else it is another file to the next run
+            rows = np.arange(NUM * 64).reshape(NUM, 64)
+            with h5py.File(self.path, "w") as file:
+                file.create_dataset("rows", data=rows, chunks=(4, 64))
 
     def __getitem__(self, i):
         if self.file is None:

@@ -25,7 +25,7 @@ OURS = "stoker."
 THE_GUARD = {
     ("stoker.intercept.loader", name)
     for name in ("_tried", "_handed_over", "_left", "_asked", "_first_batch", "_made", "_meter",
-                 "_why_not", "_why_off", "_say_why", "_torchs", "meet", "place_of", "_follow", "_is_compared",
+                 "_why_not", "_why_off", "_say_why", "_torchs", "meet", "place_of", "_follow", "_is_compared", "_is_in_worker",
                  "_drawn_of")
 } | {("stoker.intercept.shuffle", "_guarded"), ("stoker.intercept.run", "say_once"),
      ("stoker.speak", "say"), ("stoker.blame", "in_words")}  # fmt: skip
