@@ -6,6 +6,7 @@ the hosts have unpacked its job, and this machine keeps no chain for itself: so 
 passes says what was made elsewhere.
 """
 
+import multiprocessing
 from collections.abc import Iterator
 
 import pytest
@@ -41,6 +42,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         more = [one_process] if is_default else [one_process, pytest.mark.full]
         places.append(pytest.param(SETTINGS["cluster"], id="away", marks=more))
     metafunc.parametrize("fleet", places, indirect=True, scope="package")
+
+
+@pytest.fixture(autouse=True)
+def forks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Only where a test is marked so."""
+    before = multiprocessing.get_start_method()
+    if request.node.get_closest_marker("forks") is None or before == "fork":
+        yield
+        return
+    multiprocessing.set_start_method("fork", force=True)
+    yield
+    multiprocessing.set_start_method(before, force=True)
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -235,6 +235,9 @@ ORDERS = {
 
 def loader_of(kind, order="in order", *, workers=2, num_samples=40, **options):
     dataset = DATASETS[kind](num_samples)
+    if workers and kind in MAPS:
+        # torch cannot send their generator to a process of the fork server: its state's memory is gone by then.
+        options = {"multiprocessing_context": "fork", **options}
     return StatefulDataLoader(
         dataset, num_workers=workers, **{**ORDERS[order](dataset), **options}
     )  # fmt: skip

@@ -163,6 +163,7 @@ def test_a_dataset_that_is_remembered_itself_keeps_no_files_twice(files):
     assert place.num_hits > decoding.NUM
 
 
+@pytest.mark.forks
 def test_a_dataset_that_is_cheap_has_no_decoders(files, monkeypatch):
     monkeypatch.setattr(phases, "HIT_S", 1.0)
     make = loader_of(decoding.DrawsFirst, files(decoding.write_jpeg), decoding.opened)
@@ -180,6 +181,7 @@ def test_a_full_shelf_serves_the_files_that_it_holds(files):
     assert shelves.own_shelf().used_nbytes() <= 20 << 18
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize("kind", [decoding.DrawsFirst, decoding.Stream])
 def test_a_shelf_that_is_damaged_between_epochs_changes_no_batch(kind, files, monkeypatch):
     make = loader_of(kind, files(decoding.write_jpeg), decoding.opened)

@@ -63,7 +63,7 @@ PIECES = [
     (StreamIterator, "_fill"),
     (Driver, "draw"),
     (Driver, "wait_next"),  # the script has the iterator
-    (Worker, "set_up"),  # in the worker
+    pytest.param(Worker, "set_up", marks=pytest.mark.forks),  # in the worker
 ]
 
 

@@ -182,6 +182,7 @@ def test_batches_are_torchs(files, told, name):
     both(make_loader, run)
 
 
+@pytest.mark.forks
 def test_what_differs_is_found_and_not_delivered(files, told, monkeypatch):
     """Of images that are resampled down first, the compiled code is told the wrong order."""
     right = Pillow.is_vertical_first
@@ -200,6 +201,7 @@ def test_what_differs_is_found_and_not_delivered(files, told, monkeypatch):
     assert all(place.num_made <= 2 * report_module.NUM_PROVE for place in differed)
 
 
+@pytest.mark.forks
 def test_what_goes_wrong_later_is_found(files, told, monkeypatch):
     """After 30 images the compiled code mirrors them: what is compared from time to time is compared with
     what Pillow makes, not with what the compiled code does."""

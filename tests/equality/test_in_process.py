@@ -369,7 +369,7 @@ HERE = {
         "hands out its own memory",
     ),
 }
-PID = os.getpid()
+PID = multiprocessing.current_process().pid  # what is asked so follows forks
 
 
 @pytest.mark.few(4)
@@ -710,6 +710,7 @@ def test_the_line_names_what_to_try_and_its_price(capfd):
     assert "num_workers=0: its state moves; --chains 2 gives it 2 workers (random" in lines[0]
 
 
+@pytest.mark.forks  # to import this file starts a thread
 @pytest.mark.few(1)
 @pytest.mark.parametrize("chains", ["1", "3"])
 def test_chains_gives_a_loader_workers(chains):

@@ -21,6 +21,8 @@ from stoker.worker import saved
 from tests.equality.cases import DRAWS
 from tests.equality.sides import both
 
+pytestmark = pytest.mark.forks
+
 NUM_SAMPLES = 160  # of the dataset
 BATCH_SIZE = 2
 KILLED_AFTER = 30  # batches

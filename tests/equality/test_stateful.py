@@ -272,7 +272,11 @@ def raises(make):
 
 @pytest.mark.parametrize("kind", [Failing, CannotTell, CannotBegin])
 def test_what_a_dataset_raises_arrives_as_from_torchdata(kind):
-    both(raises, lambda: StatefulDataLoader(kind(), 3, num_workers=2))
+    both(
+        raises,
+        # by fork, as `loader_of`
+        lambda: StatefulDataLoader(kind(), 3, num_workers=2, multiprocessing_context="fork"),
+    )
 
 
 def failing_init(worker_id):
@@ -387,7 +391,7 @@ def test_a_subclass_that_overrides_get_iterator_stays_with_torchdata():
             return super()._get_iterator()
 
     with installed(QUIET):
-        loader = Own(Telling(), 3, num_workers=1)
+        loader = Own(Telling(), 3, num_workers=1, multiprocessing_context="fork")
         assert len(list(loader)) == 14
         assert not is_ours(type(loader._iterator))
         del loader

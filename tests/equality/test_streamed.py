@@ -125,7 +125,13 @@ def test_large_samples_that_the_dataset_holds_are_torchs(kind):
         yield from loader
 
     both(
-        lambda w: DataLoader(Remembering(kind), BATCH_SIZE, num_workers=w, persistent_workers=True),
+        lambda w: DataLoader(
+            Remembering(kind),
+            BATCH_SIZE,
+            num_workers=w,
+            persistent_workers=True,
+            multiprocessing_context="fork",  # a dataset with weak references cannot be pickled
+        ),
         run,
     )
 
