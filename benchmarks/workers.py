@@ -17,7 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from early import AUGMENT, CENTER, NUM_NEW
 from one_side import GB, print_line
+from photos import photo_folder
+from remembered_photos import Photos
 from torch.utils.data import DataLoader, Dataset
 
 BATCH, NUM_READ = 4096, 60  # of the list; batches that are read of an epoch of case `list`
@@ -107,10 +110,6 @@ def growth(flags: argparse.Namespace) -> dict[str, float]:
 
 
 def photos(flags: argparse.Namespace) -> dict[str, float]:
-    from early import AUGMENT, CENTER, NUM_NEW
-    from photos import photo_folder
-    from remembered_photos import Photos
-
     files = sorted(photo_folder().glob("*/*.jpg"))[:NUM_NEW]
     data = Photos(files, CENTER if flags.case == "val" else AUGMENT)
     loader = DataLoader(data, 32, shuffle=True, num_workers=flags.num_workers)
