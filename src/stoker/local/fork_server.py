@@ -34,6 +34,8 @@ TEMPLATE = "stoker.local.started"
 _SERVER = "from multiprocessing.forkserver import main"  # in its command, and in no other of multiprocessing's
 _COMMAND = "from stoker.local.fork_server import load_and_serve; load_and_serve({}, {!r})"
 _LENGTH = 8  # bytes of a message's length
+# Variables that torch itself sets while torchvision is imported, and that it reads when it compiles something.
+_LATE = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 # Lines of /proc/thread-self/status that a process has from the one that starts it.
 _INHERITED = ("Umask", "Uid", "Gid", "Groups", "SigBlk", "SigIgn", "Cap", "NoNewPrivs", "Seccomp:",
               "Cpus_a", "Mems_a")  # fmt: skip
@@ -137,7 +139,8 @@ def _hand_over(path: Any, args: Sequence[Any], passfds: Sequence[int]) -> int:
     is_same = [os.fsdecode(path), *texts[1 : num + 1]] == [*early.start, "-c"]
     if not is_same or early.owner != os.getpid() or early.inherited != _inherited():
         return 0
-    message = json.dumps([[*passfds], texts]).encode()
+    late = {name: os.environ[name] for name in _LATE if name in os.environ}
+    message = json.dumps([[*passfds], texts, late]).encode()
     try:
         if os.waitpid(early.pid, os.WNOHANG) != (0, 0):
             return 0
@@ -154,7 +157,7 @@ def _inherited() -> object:
     """Return what a process has from the one, and the thread, that starts it."""
     status = Path("/proc/thread-self/status").read_text().splitlines()
     return (
-        dict(os.environ),
+        {name: value for name, value in os.environ.items() if name not in _LATE},
         [line for line in status if line.startswith(_INHERITED)],
         [Path("/proc/self", name).read_text() for name in ("limits", "cgroup", "oom_score_adj")],
         [
@@ -185,7 +188,8 @@ def load_and_serve(fd: int, path: list[str]) -> NoReturn:
             if len(head) < _LENGTH:  # nobody wants it
                 os._exit(0)
             with control.makefile("rb") as stream:
-                wanted, args = json.loads(stream.read(int.from_bytes(head, "big")))
+                wanted, args, late = json.loads(stream.read(int.from_bytes(head, "big")))
+        os.environ.update(late)
     except BaseException:  # as it was only loading, nobody is told
         os._exit(1)
     is_free = not any(Path("/proc/self/fd", str(fd)).exists() for fd in {*wanted} - {*fds})
