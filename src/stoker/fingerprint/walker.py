@@ -255,9 +255,8 @@ def _new_hash() -> "hashlib.blake2b":
 
 def _is_plain_python(kind: type) -> bool:
     """Whether instances hold nothing but __dict__ and __slots__."""
-    heap_type = (
-        1 << 9
-    )  # Py_TPFLAGS_HEAPTYPE; from 3.12 on also many types of Python's own that are C, as open files
+    heap_type = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+    # From 3.12 on many types of Python's own that are C are heap types, too, as those of open files.
     if kind.__itemsize__ or kind.__basicsize__ != _nbytes_of_slots(kind):
         return False
     for base in kind.__mro__:

@@ -54,9 +54,11 @@ class _Begun:
         if name == "torch" and self in sys.meta_path:
             sys.meta_path.remove(self)
             try:
+                from stoker.config import from_env
                 from stoker.local import fork_server
 
-                fork_server.begin_early()
+                if not (_settings or from_env()).off:  # else all is as without stoker
+                    fork_server.begin_early()
             except Exception:
                 pass  # a server starts later, as torch would start it
         return None

@@ -151,9 +151,8 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
 
     def _start_driver(self, loader: DataLoader[Any], options: "StreamOptions") -> Driver:
         context: Any = loader.multiprocessing_context or multiprocessing.get_context()
-        new = (
-            loader.multiprocessing_context or multiprocessing
-        ).Process  # it tells a process's name
+        # The default context's processes have names of their own.
+        new = (loader.multiprocessing_context or multiprocessing).Process
         is_forked = context.get_start_method() == "fork"
         may_be_free = (
             (options.num_slots > options.num_chains or options.fleet is not None)

@@ -93,7 +93,8 @@ class Totals(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Holds what a log says. report: None while the run lasts, or if the machine went down with it."""
+    """Holds what a log says. report: None while the run lasts, or if the machine went down with it; memory: bytes of
+    workers and what they start, at the first look, and the most."""
 
     file: Path
     about: dict[str, Any]
@@ -103,10 +104,7 @@ class Run(NamedTuple):
     steps: list[tuple[int, int]]
     slowest: list[Slow]
     lasts: bool
-    memory: tuple[int, int] = (
-        0,
-        0,
-    )  # of workers and what they start: at the first look, and the most
+    memory: tuple[int, int] = (0, 0)
 
     @property
     def name(self) -> str:

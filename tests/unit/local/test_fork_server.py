@@ -42,14 +42,53 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(
-    "change",
-    ["os.environ['TRITON_CACHE_DIR'] = 'x'", "os.environ['CHANGED'] = '1'; os.umask(0o27)"],
+    ("change", "is_taken"),
+    [
+        ("os.environ['TRITON_CACHE_DIR'] = 'x'", True),
+        ("os.environ['CHANGED'] = '1'; os.umask(0o27)", False),
+        (
+            "\npid = os.fork() or os._exit(0)\nos.waitpid(pid, 0)\ntry: os.wait()\nexcept ChildProcessError: pass",
+            False,
+        ),  # nobody is left to be waited for
+    ],
+    ids=["torchs own", "changed", "forks"],
 )
-def test_workers_see_what_they_would_have_seen(change, tmp_path):
+def test_workers_see_what_they_would_have_seen(change, is_taken, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     plain, ours = (_run(tmp_path, change, *way) for way in ((), RUN))
     assert json.loads(ours[0]) == json.loads(plain[0])
-    assert (plain[1], ours[1]) == ("False", str("CHANGED" not in change))
+    assert (plain[1], ours[1]) == ("False", str(is_taken))
+
+
+WARNS = """
+import os, sys, warnings
+from pathlib import Path
+
+class Warns:
+    def find_spec(self, name, *more):
+        if name == "torch":
+            Path("early").write_text(str(os.getpid()))
+            warnings.warn("of an early server alone")
+
+if any("load_and_serve" in word for word in sys.orig_argv):
+    sys.meta_path.insert(0, Warns())
+"""
+
+
+def test_where_its_imports_warned_it_begins_afresh_with_the_servers_command(tmp_path, monkeypatch):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "sitecustomize.py").write_text(WARNS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    change = "import multiprocessing.forkserver as f; import atexit; atexit.register(lambda: print(f._forkserver._forkserver_pid))"
+    plain, ours = (_run(tmp_path, change, *way) for way in ((), RUN))
+    assert json.loads(ours[0]) == json.loads(plain[0])
+    assert ours[1:] == ["False", (tmp_path / "early").read_text()]
+
+
+def test_with_off_there_is_none(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    told = "import sys; print('stoker.local.fork_server' in sys.modules and sys.modules['stoker.local.fork_server']._early)"
+    assert _run(tmp_path, told, *RUN[:-1], "--off", "--")[0] in ("False", "None")
 
 
 def _run(folder, change, *way):
