@@ -49,6 +49,22 @@ def failing(index):
     return index
 
 
+def in_dicts(index):
+    return {"x": torch.ones(index % 2 + 1)[:1], "y": index}
+
+
+def strings(index):
+    return f"sample {index}", b"raw"
+
+
+def pairs(index):
+    return Pair(torch.ones(2) * index, index)
+
+
+def longer(index):
+    return torch.ones(index + 1)
+
+
 def dropping(samples):
     kept = [sample for sample in samples if sample % 4]
     return torch.tensor(kept) if len(kept) > 2 else None
@@ -97,11 +113,11 @@ LOADERS = {
     "none": lambda: DataLoader(Maps(drawn), 4, shuffle=True),
     "iterable": lambda: DataLoader(Stream(), 2, num_workers=2),
     "kept": lambda: DataLoader(Maps(drawn), 3, num_workers=2, persistent_workers=True),
-    "dicts": lambda: DataLoader(Maps(lambda i: {"x": torch.ones(i % 2 + 1)[:1], "y": i}), 3, num_workers=2),
-    "strings": lambda: DataLoader(Maps(lambda i: (f"sample {i}", b"raw")), 3, num_workers=2),
-    "tuples": lambda: DataLoader(Maps(lambda i: Pair(torch.ones(2) * i, i)), 3, num_workers=2),
+    "dicts": lambda: DataLoader(Maps(in_dicts), 3, num_workers=2),
+    "strings": lambda: DataLoader(Maps(strings), 3, num_workers=2),
+    "tuples": lambda: DataLoader(Maps(pairs), 3, num_workers=2),
     "no batch": lambda: DataLoader(Maps(int), 2, collate_fn=dropping, num_workers=2),
-    "collate": lambda: DataLoader(Maps(lambda i: torch.ones(i + 1)), 3, collate_fn=longest, num_workers=2),
+    "collate": lambda: DataLoader(Maps(longer), 3, collate_fn=longest, num_workers=2),
     "raises": lambda: DataLoader(Maps(failing), 2, num_workers=2),
     "one by one": lambda: DataLoader(Maps(drawn), None, num_workers=2),
     "init": lambda: DataLoader(Maps(drawn), 4, worker_init_fn=numbered, num_workers=2, prefetch_factor=1),

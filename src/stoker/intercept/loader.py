@@ -154,9 +154,16 @@ def _left(make: Callable[[], Any], loader: Any, place: str, reasons: list[str]) 
         if speak.raised_by_handler(error):
             raise
         run.say_once(f"{place} is not counted: {in_words(error)}")
+    _drop_early_server(loader)
     iterator = make()
     _meter(iterator, record)
     return iterator
+
+
+def _drop_early_server(loader: Any) -> None:
+    early = sys.modules.get("stoker.local.fork_server")
+    if early is not None and loader.num_workers:
+        early.drop()  # torch starts its own
 
 
 def _tried(make: MakeIterator, original: GetIterator, loader: Any, place: str) -> Any:
@@ -293,6 +300,7 @@ def _count_own(loader: "DataLoader[Any]", iterator: Any, place: str) -> None:
 
     reasons = _why_not(loader)
     _say_why(place, reasons)
+    _drop_early_server(loader)
     record = _record(loader, place, loader.num_workers, reasons)
     if issubclass(type(iterator), _BaseDataLoaderIter):
         _meter(iterator, record)

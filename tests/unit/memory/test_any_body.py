@@ -79,7 +79,7 @@ def check(source, path):
     return True
 
 
-@pytest.mark.parametrize("num", [20, pytest.param(2000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("num", [20, pytest.param(1000, marks=pytest.mark.full)])
 def test_a_body_is_split_rightly_or_refused(num, tmp_path):
     numbers, were_split = iter(range(10 * num)), []
 
