@@ -164,6 +164,17 @@ def test_bytes_of_a_file_that_compiled_code_opened_unseen_are_not_kept(text, wat
     assert watched(read) is None
 
 
+def test_one_counter_of_bytes_is_open_however_many_watch(watched):
+    assert watched(lambda: 0) == []
+    others = [Opened() for _ in range(3)]
+    for opened in others:
+        opened.begin()
+        opened.end()
+        assert opened.is_explained
+    links = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in range(3, 200)]
+    assert sum(link.endswith("/io") for link in links) == 1
+
+
 # -- mappings ------------------------------------------------------------------------------------------
 
 

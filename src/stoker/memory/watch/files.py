@@ -49,7 +49,6 @@ class Opened:
         self._paths: list[str] | None = None
         self._trace = self._first_trace = ""  # of a sample; of a library that it imports
         self._num_modules = 0
-        self._counters: int | None = None  # /proc/self/io
         self._read_nbytes: int | None = None
         _listen(self)
 
@@ -100,9 +99,7 @@ class Opened:
         """Return the bytes that this process has read; None if that cannot be told. Source: proc(5),
         /proc/pid/io, rchar."""
         try:
-            if self._counters is None:
-                self._counters = os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
-            return int(os.pread(self._counters, _COUNTERS_NBYTES, 0).split(None, 2)[1])
+            return int(os.pread(_counters(os.getpid()), _COUNTERS_NBYTES, 0).split(None, 2)[1])
         except (OSError, ValueError, IndexError):
             return None
 
@@ -139,6 +136,12 @@ class Opened:
             self._first_trace = what
         else:
             self._trace = what
+
+
+@functools.cache
+def _counters(pid: int) -> int:
+    """Open /proc/self/io, once a process: a fork's copy tells of its parent."""
+    return os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
 
 
 _listening: "tuple[weakref.ref[Opened], ...]" = ()  # replaced, never changed: any thread may hear
