@@ -883,22 +883,13 @@ FIGURES = {
         ),
         Figure(
             name="storage",
-            work="--mount of a web server 10 ms and 1 Gbit/s away: 20,000 JPEGs of 40 KB, shards of 200 MB, mapped rows, 1,000,000 names",
+            work="--mount of a web server 10 ms and 1 Gbit/s away: 20,000 JPEGs of 40 KB, shards of 200 MB, 1,000,000 names",
             cases=(
                 far_images("bytes", "files"),
                 far_images("decode", "decoded"),
                 far("quarter", above("origin_frac", 0.78, "x", "the bytes, room for a quarter")),
                 far(
                     "shards", alone(0.9, "of_link", "x", "the link's bytes/s, shards, first epoch")
-                ),
-                far(
-                    "rows",
-                    alone(
-                        0.8,
-                        "of_link",
-                        "x",
-                        "the link's bytes/s, rows of 64 KiB, mapped and shuffled, first epoch",
-                    ),
                 ),
                 far(
                     "names",

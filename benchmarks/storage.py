@@ -13,8 +13,6 @@ storage_script.py. Its cases, each of which prints one JSON line:
                    asks of the origin. Pages of files are dropped between epochs, as if the kernel had no
                    memory for them: the mount's alone, for the origin's are on this machine, too
     shards         tar files of 200 MB, read as WebDataset does: the first epoch, of the link's bytes
-    rows           the same files as rows of 64 KiB, mapped, shuffled: the first epoch, of the link's
-                   bytes/s
     names          os.walk over 1,000 folders of 1,000 names: twice in one run, and in a second run, which
                    has the list that the first one has kept
     one            GETs of one file that 8 processes read at the same time
@@ -49,7 +47,6 @@ NUM_DECODED = 4_000  # three seconds of two cores, which are the limit then
 TRIED_WORKERS = (2, 4, 8, 16)  # of the plain side
 LIMIT_S = 300.0
 READ = ("--cache", "off")  # flags of `stoker run`: files are read in every epoch
-ROW_NBYTES = 64 << 10  # of storage_script.py
 CACHE_FILES_FRAC = 0.5  # of --cache-memory (stoker.config.FILES_FRAC)
 
 
@@ -169,20 +166,6 @@ def shards(far: Far) -> Figures:
     }
 
 
-def rows(far: Far) -> Figures:
-    line = mounted(far, "shards", "--work", "rows")
-    theirs = local(far.shards, "--work", "rows")
-    (first,), (local_first,) = line["epochs"], theirs["epochs"]
-    if first["check"] != local_first["check"]:
-        raise SystemExit("what was read is not what lies there")
-    return {
-        "of_link": of_link(first["num"] * ROW_NBYTES, first["seconds"]),
-        "first_per_s": first["samples_per_s"],
-        "origin_frac": first["origin_nbytes"] / (first["num"] * ROW_NBYTES),
-        "first_busy_frac": first["busy_frac"],
-    }
-
-
 def names(far: Far) -> Figures:
     wanted = far_origin.NUM_FOLDERS * far_origin.NUM_NAMES
     lines = []
@@ -218,7 +201,6 @@ CASES: dict[str, Callable[[Far], Figures]] = {
     "images-decode": lambda far: images(far, "decode", NUM_DECODED),
     "quarter": quarter,
     "shards": shards,
-    "rows": rows,
     "names": names,
     "one": one,
 }

@@ -4,7 +4,6 @@
              and checksum; decode: Pillow, Resize(64), ToTensor. --through fsspec: the same files as URLs, each
              read by fsspec's HTTP file system, with one request, in the workers
     shards   an IterableDataset over tar files, which workers share, read in order as WebDataset does
-    rows     these files' bytes as rows of 64 KiB, mapped once, shuffled
     names    os.walk over all of the folder, twice
     readers  8 processes that read the same file at once
 
@@ -25,7 +24,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from one_side import num_usable_cores, print_line
 from PIL import Image
@@ -35,7 +33,6 @@ from torchvision.datasets import ImageFolder
 
 BATCH_SIZE = 64
 NUM_READERS = 8
-ROW_NBYTES = 64 << 10
 DECODED = transforms.Compose([transforms.Resize((64, 64)), transforms.ToTensor()])
 
 
@@ -183,29 +180,6 @@ def shards(flags: argparse.Namespace) -> dict[str, Any]:
     return {"epochs": [epoch(batches) for _ in range(flags.epochs)]}
 
 
-class Rows(Dataset):
-    """Rows of files that are mapped, as arrays of tokens or features are."""
-
-    def __init__(self, root: str) -> None:
-        paths = sorted(str(path) for path in Path(root).glob("*.tar"))
-        self.files = [np.memmap(path, np.uint8, "r") for path in paths]
-        self.num_each = len(self.files[0]) // ROW_NBYTES
-
-    def __len__(self) -> int:
-        return self.num_each * len(self.files)
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        file, row = divmod(index, self.num_each)
-        return seen(self.files[file][row * ROW_NBYTES : (row + 1) * ROW_NBYTES].tobytes())
-
-
-def rows(flags: argparse.Namespace) -> dict[str, Any]:
-    (num_workers,) = flags.num_workers
-    torch.manual_seed(0)
-    batches = DataLoader(Rows(flags.root), BATCH_SIZE, shuffle=True, num_workers=num_workers)
-    return {"epochs": [epoch(batches) for _ in range(flags.epochs)]}
-
-
 def names(flags: argparse.Namespace) -> dict[str, Any]:
     walks_s, nums = [], []
     for _ in range(2):
@@ -237,7 +211,7 @@ def readers(flags: argparse.Namespace) -> dict[str, Any]:
 
 
 WORKS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
-    "images": images, "shards": shards, "rows": rows, "names": names, "readers": readers,
+    "images": images, "shards": shards, "names": names, "readers": readers,
 }  # fmt: skip
 
 

@@ -136,29 +136,6 @@ def test_a_mapping_is_read_by_pages(tmp_path, server):
     assert server.num_nbytes < 4 << 20  # of 12 MB
 
 
-def test_rows_of_a_mapping_are_fetched_before_a_sample_touches_them(tmp_path):
-    """In the first epoch, and shuffled: the sampler's future, and that rows lie on a line."""
-    root = tmp_path / "far/root"
-    root.mkdir(parents=True)
-    rows = np.lib.format.open_memmap(root / "rows.npy", "w+", np.uint8, (4000, 60_000))  # 240 MB
-    rows[:] = np.random.default_rng(6).integers(0, 256, 60_000, dtype=np.uint8)
-    rows[:, 0] = np.arange(4000) % 256
-    rows.flush()
-    del rows
-    words = [sys.executable, SCRIPT, str(root), "mapped", "1", "2"]
-    plain = finished(words, tmp_path)
-    server = OriginServer(tmp_path / "far")
-    server.fault = lambda *_: 0.03
-    try:
-        result = run(tmp_path, f"{server.url}/root", "mapped", epochs=1)
-    finally:
-        server.stop()
-    assert (result.returncode, result.stdout) == (0, plain.stdout), result.stderr
-    told = result.report["storage"]
-    assert told["remote_nbytes"] < 1.05 * 240_000_000  # each byte once
-    assert told["num_waits"] < 150, told  # 52 here; 390 where nothing is known of the rows
-
-
 def faulty(method, path, number):
     """Of three answers to each file the first is 503, the second cut short."""
     if path.endswith((".bin", ".npy", ".tar")):

@@ -11,7 +11,6 @@ from stoker.clock import Deadline
 from stoker.remote.net.auth import Stranger, dial, make_token, pass_of
 from stoker.remote.trainer.listener import Listener
 from stoker.storage.archives import open_url
-from stoker.storage.learning.reads import Reads
 from stoker.storage.origins import Again, Denied, Piece
 from stoker.storage.origins.between import Machine
 from stoker.storage.peers import answering, homes, joining
@@ -42,7 +41,7 @@ class Node:
         self.stats, self.gate = stats, threading.Event()
         self.gate.set()
         self.tree = Tree(origin, stats)
-        self.mounted = Mounted("/at", origin, self.tree, self.blocks, Reads())
+        self.mounted = Mounted("/at", origin, self.tree, self.blocks)
         self.joining = Joining(name, [origin.url], self.homes, self._answer, self.stats.as_json)
         self.joining.join({**way, "node": name})
 
@@ -65,7 +64,7 @@ class Node:
             threading.Event().wait(0.01)
 
     def read(self, path):
-        return self.mounted.read(path, 0, 16 << 20, os.getpid)
+        return self.mounted.read(path, 0, 16 << 20)
 
     def close(self):
         self.gate.set()

@@ -1,6 +1,5 @@
 """Which files samples have, by a dataset's own list or by what was opened; and sampler order kept."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from torch.utils.data import BatchSampler, ConcatDataset, RandomSampler, Subset
 from stoker.clock import Deadline, now_s
 from stoker.storage.asking import upcoming
 from stoker.storage.asking.upcoming import BatchFiles, SamplerAhead, files_of, name_of
-from stoker.storage.learning.learnt import Learnt, Wanted
+from stoker.storage.serving.ahead import Opened
 
 MOUNTS = ("/data/",)
 
@@ -149,7 +148,7 @@ def test_what_a_sample_opens_is_learnt_and_found_again(tmp_path, monkeypatch):
         for suffix in "ab":
             (tmp_path / f"{index}.{suffix}").touch()
     monkeypatch.setattr(upcoming, "mount_paths", lambda: (f"{tmp_path}/",))
-    told, dataset, learnt = Told(), Opening(tmp_path), Learnt()
+    told, dataset, opened = Told(), Opening(tmp_path), Opened()
     files = BatchFiles(told, dataset, True)
     for indices in ([2, 0], [3]):
         got = [dataset[index] for index in files.begin(indices)]
@@ -158,38 +157,24 @@ def test_what_a_sample_opens_is_learnt_and_found_again(tmp_path, monkeypatch):
     (tmp_path / "1.a").open("rb").close()  # between batches: nobody's
     for each in told.messages:
         if "opened" in each:
-            learnt.learn_opened(each["of"], each["opened"])
-    assert learnt.wanted(name_of(dataset), [0, 3, 1]) == [
-        Wanted(f"{tmp_path}/{name}") for name in ("0.a", "0.b", "3.a", "3.b")
+            opened.learn(each["of"], each["opened"])
+    assert opened.files_of(name_of(dataset), [0, 3, 1]) == [
+        f"{tmp_path}/{name}" for name in ("0.a", "0.b", "3.a", "3.b")
     ]
+    assert opened.files_of("else", [0]) == []
 
 
-def test_it_is_told_when_samples_were_made_and_by_whom(tmp_path, monkeypatch):
+def test_between_samples_it_is_looked_for_other_batches_now_and_then(tmp_path, monkeypatch):
     monkeypatch.setattr(upcoming, "mount_paths", lambda: (f"{tmp_path}/",))
     told, looked = Told(), []
     files = BatchFiles(told, Opening(tmp_path), True, lambda: looked.append(now_s()))
-    began_s = now_s()
     for index in files.begin([2, 0]):
         if index == 2:
             deadline = Deadline(2 * upcoming.LOOKS_EACH_S)
             while not deadline.is_over():
                 pass
     files.end()
-    (message,) = told.messages
-    (two, zero) = message["made"]
-    assert (two[0], zero[0], message["pid"]) == (2, 0, os.getpid())
-    assert began_s <= two[1] < two[2] <= zero[1] <= zero[2] <= now_s()
-    assert len(looked) == 1 and two[2] <= looked[0] <= zero[1]  # what has come meanwhile is told
-
-
-def test_batches_that_were_made_too_fast_to_have_read_tell_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(upcoming, "mount_paths", lambda: (f"{tmp_path}/",))
-    monkeypatch.setattr(upcoming, "LEAST_READ_S", 3600.0)
-    told = Told()
-    files = BatchFiles(told, Opening(tmp_path), True)
-    assert list(files.begin([1, 0])) == [1, 0]
-    files.end()
-    assert told.messages == []
+    assert len(looked) == 1 and told.messages == []  # nothing was opened
 
 
 def test_a_look_between_samples_that_fails_is_no_error_of_the_batch(tmp_path, monkeypatch):
@@ -197,18 +182,6 @@ def test_a_look_between_samples_that_fails_is_no_error_of_the_batch(tmp_path, mo
     monkeypatch.setattr(upcoming, "LOOKS_EACH_S", 0.0)
     files = BatchFiles(Told(), Opening(tmp_path), True, lambda: 1 // 0)
     assert list(files.begin([1, 0])) == [1, 0]
-
-
-def test_a_sample_that_failed_is_told_as_none(tmp_path, monkeypatch):
-    monkeypatch.setattr(upcoming, "LEAST_READ_S", 0.0)
-    monkeypatch.setattr(upcoming, "mount_paths", lambda: (f"{tmp_path}/",))
-    told = Told()
-    files = BatchFiles(told, Opening(tmp_path), True)
-    with pytest.raises(ZeroDivisionError):
-        for index in files.begin([1, 0]):
-            1 // index
-    files.end()
-    assert [index for index, *_ in told.messages[0]["made"]] == [1]
 
 
 def test_indices_stay_what_a_dataset_can_tell(mounts):
@@ -223,15 +196,15 @@ def test_indices_stay_what_a_dataset_can_tell(mounts):
 def test_indices_that_cannot_be_keys_and_other_threads_opens_are_no_errors(tmp_path, monkeypatch):
     (tmp_path / "a").touch()
     monkeypatch.setattr(upcoming, "mount_paths", lambda: (f"{tmp_path}/",))
-    told, learnt = Told(), Learnt()
+    told, opened = Told(), Opened()
     files = BatchFiles(told, Listed(root="/data/z"), True)
     for _ in files.begin([[0, 224], [1, 224]]):
         (tmp_path / "a").open("rb").close()
     files.end()
     for each in told.messages:
         if "opened" in each:
-            learnt.learn_opened(each["of"], each["opened"])
-            assert learnt.wanted(each["of"], [[1, 224]]) == [Wanted(str(tmp_path / "a"))]
+            opened.learn(each["of"], each["opened"])
+            assert opened.files_of(each["of"], [[1, 224]]) == [str(tmp_path / "a")]
     assert any("opened" in each for each in told.messages)
 
 

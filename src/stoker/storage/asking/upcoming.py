@@ -25,7 +25,6 @@ AHEAD_SAMPLES = 4096  # told ahead by the trainer: 1.4 s of 1 Gbit/s in files of
 _AT_ONCE = 256  # samples in a message
 _MAX_UNSENT_NBYTES = 4 << 20
 LOOKS_EACH_S = 0.005  # a worker that makes a batch, whether another one has come
-LEAST_READ_S = 30e-6  # what the kernel takes at least to ask the storage process
 _MAX_DEPTH = 4  # of wrappers around a dataset
 _LOOKED_AT = 4  # elements of a list, to see whether it holds paths
 
@@ -248,32 +247,22 @@ def _num_of(indices: Any) -> int:
 
 
 class _Noted(list[Any]):
-    """A batch's indices, which notes which of them is being worked on, and from when to when."""
+    """A batch's indices, which notes which of them is being worked on."""
 
-    def __init__(self, indices: list[Any], between: Callable[[float], None]) -> None:
-        """between: called after each sample, with the time."""
+    def __init__(self, indices: list[Any], between: Callable[[], None]) -> None:
+        """between: called after each sample."""
         super().__init__(indices)
         self._between = between
         self.at: Any = None
-        self.made: list[tuple[Any, float, float]] = []
-
-    def may_have_read(self) -> bool:
-        """Whether its samples took so long that the storage process may have been asked."""
-        made = self.made
-        return bool(made) and made[-1][2] - made[0][1] > LEAST_READ_S * len(made)
 
     def __iter__(self) -> Iterator[Any]:
         for self.at in super().__iter__():
-            began_s = now_s()
             yield self.at
-            ended_s = now_s()
-            self.made.append((self.at, began_s, ended_s))
-            self._between(ended_s)
+            self._between()
 
 
 class BatchFiles:
-    """Tells a worker's batches before they are made, which files samples open, and when they are made: by that
-    the storage process knows which reads of a large file are whose."""
+    """Tells a worker's batches before they are made, and which files samples open."""
 
     def __init__(
         self,
@@ -312,19 +301,19 @@ class BatchFiles:
             return self._noted
         return indices
 
-    def _between(self, now: float) -> None:
+    def _between(self) -> None:
+        now = now_s()
         if now > self._looked_s + LOOKS_EACH_S:
             self._looked_s = now
             with contextlib.suppress(Exception):  # of another batch: it will meet that itself
                 self._look()
 
     def end(self) -> None:
-        """Tell what the batch has opened, and when its samples were made."""
-        noted, self._noted = self._noted, None
-        if noted is not None and self._may_learn and (self._opened or noted.may_have_read()):
-            message = {"made": noted.made, "opened": self._opened, "pid": os.getpid()}
+        """Tell what the batch has opened."""
+        self._noted = None
+        if self._opened:
             with contextlib.suppress(Exception):  # indices of any kind
-                self._told.tell({"of": self._name, **message})
+                self._told.tell({"of": self._name, "opened": self._opened})
             self._opened = []
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:

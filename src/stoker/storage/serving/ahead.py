@@ -1,7 +1,7 @@
 """Fetches the files of samples that are about to be asked for, in the sampler's order.
 
-Trainers tell files, and parts of large ones, far ahead; workers those of the batches that they have been
-given. One thread looks them up and hands them to the fetchers while there is room.
+Trainers tell files, or samples, far ahead; workers those of the batches that they have been given. One thread
+looks them up and hands them to the fetchers while there is room.
 Promise: never more ahead than memory has room for; a new epoch forgets the last one's rest.
 """
 
@@ -10,10 +10,9 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from stoker.clock import Deadline
-from stoker.storage.learning.learnt import Wanted
-from stoker.storage.learning.line import Part
 from stoker.storage.reading.blocks import Blocks
 from stoker.storage.serving.mounted import Mounted
 
@@ -22,22 +21,49 @@ AT_ONCE = 16  # files, between two looks at what else has come
 WAIT_S = 0.1  # for room, until it is looked whether a batch has begun that needs none
 
 
+class Opened:
+    """Which files samples have opened, by dataset (upcoming.name_of) and index. Any thread may call it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards what is below
+        self._of: dict[str, dict[Any, list[str]]] = {}
+
+    def learn(self, dataset: str, opened: Iterable[tuple[Any, str]]) -> None:
+        """Take in which files samples have opened: index and path."""
+        found: dict[Any, dict[str, None]] = {}
+        for index, path in opened:
+            found.setdefault(_hashable(index), {})[path] = None
+        with self._lock:
+            known = self._of.setdefault(dataset, {})
+            known.update((index, list(paths)) for index, paths in found.items())
+
+    def files_of(self, dataset: str, indices: Iterable[Any]) -> list[str]:
+        """Return what samples have opened before, in order."""
+        with self._lock:
+            known = self._of.get(dataset, {})
+            return [path for index in indices for path in known.get(_hashable(index), ())]
+
+
+def _hashable(index: Any) -> Any:
+    return tuple(map(_hashable, index)) if isinstance(index, list) else index
+
+
 class Ahead:
     def __init__(self, mounts: Sequence[Mounted], blocks: Blocks) -> None:
         self._mounts, self._blocks = mounts, blocks
         self._changed = threading.Condition()  # guards all below
-        self._next: deque[Wanted] = deque(maxlen=MAX_WAITING)  # of batches that are being made
+        self._next: deque[str] = deque(maxlen=MAX_WAITING)  # of batches that are being made
         # By who told of them; who is served next comes first.
-        self._later: dict[str, deque[Wanted]] = {}
+        self._later: dict[str, deque[str]] = {}
         self._has_begun: set[str] = set()
         self._settled: set[str] = set()  # paths that are kept whole, to the end
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="storage-ahead", daemon=True)
         self._thread.start()
 
-    def add(self, who: str, wanted: Iterable[Wanted]) -> None:
+    def add(self, who: str, paths: Iterable[str]) -> None:
         """Take what will be asked for, in order."""
-        lacking = self._lacking(wanted)
+        lacking = self._lacking(paths)
         if not lacking:
             return
         with self._changed:
@@ -45,16 +71,16 @@ class Ahead:
             waiting.extend(itertools.islice(lacking, max(0, MAX_WAITING - len(waiting))))
             self._changed.notify()
 
-    def add_next(self, wanted: Iterable[Wanted]) -> None:
+    def add_next(self, paths: Iterable[str]) -> None:
         """Take what is about to be asked for."""
-        lacking = self._lacking(wanted)
+        lacking = self._lacking(paths)
         if lacking:
             with self._changed:
                 self._next.extend(lacking)
                 self._changed.notify()
 
-    def _lacking(self, wanted: Iterable[Wanted]) -> list[Wanted]:
-        return [each for each in wanted if each.path not in self._settled]
+    def _lacking(self, paths: Iterable[str]) -> list[str]:
+        return [path for path in paths if path not in self._settled]
 
     def begin(self, who: str) -> None:
         """Forget what is not fetched yet of somebody's: another epoch has begun there."""
@@ -81,10 +107,10 @@ class Ahead:
                     return
                 is_next = bool(self._next)
             if is_next or self._blocks.wait_room_ahead(Deadline(WAIT_S)):
-                for each in self._some(is_next):
-                    self._fetch(*each)
+                for path in self._some(is_next):
+                    self._fetch(path)
 
-    def _some(self, is_next: bool) -> list[Wanted]:
+    def _some(self, is_next: bool) -> list[str]:
         """Take some: few enough that room for the first is room for all."""
         with self._changed:
             if is_next:
@@ -98,10 +124,10 @@ class Ahead:
                 self._later[who] = waiting  # the others' turn first
             return some
 
-    def _fetch(self, path: str, part: Part | None) -> None:
+    def _fetch(self, path: str) -> None:
         for mounted in self._mounts:
             if path.startswith(f"{mounted.path}/"):
                 # The sample that asks for it will be told what is wrong with it.
                 with contextlib.suppress(Exception):
-                    if mounted.fetch_ahead(path[len(mounted.path) + 1 :], part):
+                    if mounted.fetch_ahead(path[len(mounted.path) + 1 :]):
                         self._settled.add(path)

@@ -81,7 +81,7 @@ class Files(mfusepy.Operations):  # type: ignore[misc]  # it has no types
 
     def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
         _stay()
-        return self._mounted.read(path[1:], offset, size, _reader)
+        return self._mounted.read(path[1:], offset, size)
 
 
 def serve(mounted: Mounted, fd: int, on_ready: Callable[[], None]) -> None:
@@ -120,12 +120,6 @@ class _Fuse(mfusepy.FUSE):  # type: ignore[misc]  # it has no types
 def _field(whole: ctypes.Structure, name: str, kind: Any) -> Any:
     """Return a number within a structure: to set it there takes a third of the time."""
     return kind.from_buffer(whole, getattr(type(whole), name).offset)
-
-
-def _reader() -> int:
-    """Return the process, as a thread of it, that waits for what this thread answers."""
-    pid: int = mfusepy.fuse_get_context()[2]
-    return pid
 
 
 def _stay() -> None:

@@ -5,11 +5,7 @@ Promise: what cannot be had is an OSError as a file system gives it, and its URL
 
 import errno
 import os
-from collections.abc import Callable
 
-from stoker.clock import now_s
-from stoker.storage.learning.line import Part
-from stoker.storage.learning.reads import Reads
 from stoker.storage.origins import (
     UNKNOWN,
     Changed,
@@ -34,13 +30,13 @@ MOST_AHEAD_NBYTES = 32 << 20
 class Mounted:
     """path: where it is mounted; without a slash at its end."""
 
-    def __init__(self, path: str, origin: Origin, tree: Tree, blocks: Blocks, reads: Reads) -> None:
+    def __init__(self, path: str, origin: Origin, tree: Tree, blocks: Blocks) -> None:
         try:
             self._folder_fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
             self._folder_fd = -1
         self.path, self.origin, self.tree = path, origin, tree
-        self._blocks, self._reads = blocks, reads
+        self._blocks = blocks
         self._files: dict[str, File] = {}  # that were opened, by path
         self._was_read: set[str] = set()  # the kernel may have these
 
@@ -64,16 +60,11 @@ class Mounted:
         except OriginError as error:
             raise as_os_error(error, self.origin.url_of(path)) from error
 
-    def read(self, path: str, start: int, nbytes: int, reader: Callable[[], int]) -> bytes:
-        """Return up to so many bytes of a file. reader: returns the process that asks. Raises OSError."""
+    def read(self, path: str, start: int, nbytes: int) -> bytes:
+        """Return up to so many bytes of a file. Raises OSError."""
         try:
             self._was_read.add(path)
-            file = self._file(path)
-            if file.num_blocks > 1:
-                self._reads.note(
-                    reader(), f"{self.path}/{path}", start, start + nbytes, file.nbytes, now_s()
-                )
-            return self._blocks.read(file, start, nbytes)
+            return self._blocks.read(self._file(path), start, nbytes)
         except OriginError as error:
             if isinstance(error, Changed):
                 self.tree.doubt(path)
@@ -95,25 +86,18 @@ class Mounted:
             return None
         return Piece(file.known, data) if isinstance(data, bytes) else Later(data.subscribe)
 
-    def fetch_ahead(self, path: str, part: Part | None = None) -> bool:
-        """Have a file, or a part of it, fetched before it is asked for, unless the kernel has it. Returns
-        whether all of it is kept here to the run's end. Raises OriginError where it is not there."""
+    def fetch_ahead(self, path: str) -> bool:
+        """Have a file, of a large one the beginning, fetched before it is asked for, unless the kernel has it.
+        Returns whether all of it is kept here to the run's end. Raises OriginError where it is not there."""
         file = self._files.get(path) or file_of(self.origin, path, self.tree.entry(path))
         if file.known.is_folder:
             return True
         file = self._hinted(file)
-        size = file.block_nbytes
-        if part is None or file.nbytes == UNKNOWN:
-            start, nbytes = 0, file.nbytes
-            first, last = 0, min(file.num_blocks, MOST_AHEAD_NBYTES // size) - 1
-        else:
-            start = part.start  # the kernel asks for whole pages, and so beyond a file's end
-            nbytes = min(part.end, file.nbytes, start + MOST_AHEAD_NBYTES) - start
-            first, last = start // size, (start + nbytes - 1) // size
-        if not self._blocks.lacks(file, first, last):
-            return part is None and self._blocks.keeps(file, last)
-        if path not in self._was_read or not is_cached(self._folder_fd, path, start, nbytes):
-            self._blocks.fetch_ahead(file, first, last)
+        last = min(file.num_blocks, MOST_AHEAD_NBYTES // file.block_nbytes) - 1
+        if not self._blocks.lacks(file, 0, last):
+            return self._blocks.keeps(file, last)
+        if path not in self._was_read or not is_cached(self._folder_fd, path, 0, file.nbytes):
+            self._blocks.fetch_ahead(file, 0, last)
         return False
 
     def found(self, file: File) -> None:

@@ -9,8 +9,6 @@ from typing import Any
 from stoker import speak
 from stoker.storage.archives import open_url
 from stoker.storage.asking.control import Listener, Message
-from stoker.storage.learning.learnt import Learnt, Wanted
-from stoker.storage.learning.reads import Made, Reads
 from stoker.storage.origins import UNKNOWN, Denied, Missing, Origin, OriginError, shown
 from stoker.storage.peers.answering import Later, Told
 from stoker.storage.peers.homes import Homes
@@ -20,7 +18,7 @@ from stoker.storage.reading.disk import Disk
 from stoker.storage.reading.file import File
 from stoker.storage.reading.memory import Memory
 from stoker.storage.reading.stats import StorageStats
-from stoker.storage.serving.ahead import Ahead
+from stoker.storage.serving.ahead import Ahead, Opened
 from stoker.storage.serving.kept_listing import KeptListing
 from stoker.storage.serving.mounted import Mounted
 from stoker.storage.serving.tree import Tree
@@ -63,7 +61,7 @@ class Serving:
         self._by_origin: dict[int, Mounted] = {}
         self._by_identity: dict[str, Mounted] = {}
         self._mounts: list[tuple[Mounted, int]] = []
-        self._learnt, self._reads = Learnt(), Reads()
+        self._opened = Opened()
         for path, url, fd in mounts:
             with _slowness_is_said(url):
                 origin = _open(url, way)
@@ -71,7 +69,7 @@ class Serving:
             keeps = opened is not None and opened.keeps and not origin.has_list
             kept = KeptListing(opened.files, url) if keeps and opened is not None else None
             tree = Tree(origin, self.stats, limit_s, kept, speak.say)
-            mounted = Mounted(path, origin, tree, self._blocks, self._reads)
+            mounted = Mounted(path, origin, tree, self._blocks)
             _check(mounted, min(limit_s, ANSWERS_WITHIN_S))
             self._by_origin[id(origin)] = self._by_identity[origin.identity] = mounted
             self._mounts.append((mounted, fd))
@@ -126,22 +124,17 @@ class Serving:
 
     def _answer(self, message: Message) -> Message | None:
         if "ahead" in message:
-            self._ahead.add(message["by"], map(Wanted, message["ahead"]))
+            self._ahead.add(message["by"], message["ahead"])
         elif "next" in message:
-            self._ahead.add_next(map(Wanted, message["next"]))
+            self._ahead.add_next(message["next"])
         elif "samples" in message:
-            by = message["by"]
-            self._ahead.add(by, self._learnt.wanted(message["of"], message["samples"], by))
+            files = self._opened.files_of(message["of"], message["samples"])
+            self._ahead.add(message["by"], files)
         elif "next_samples" in message:
-            self._ahead.add_next(self._learnt.wanted(message["of"], message["next_samples"]))
-        elif "made" in message:
-            self._learnt.learn_opened(message["of"], message["opened"])
-            samples = (Made(*each) for each in message["made"])
-            read = self._reads.take(message["pid"], samples)
-            for by, wanted in self._learnt.learn_read(message["of"], read).items():
-                self._ahead.add(by, wanted)
+            self._ahead.add_next(self._opened.files_of(message["of"], message["next_samples"]))
+        elif "opened" in message:
+            self._opened.learn(message["of"], message["opened"])
         elif "begin" in message:
-            self._learnt.forget(message["begin"])
             self._ahead.begin(message["begin"])
         elif "join" in message:
             self._joining.join(message["join"])

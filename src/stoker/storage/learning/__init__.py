@@ -1,1 +1,0 @@
-"""What samples have read, and so what others will."""
