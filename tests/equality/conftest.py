@@ -46,9 +46,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(autouse=True)
 def forks(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Only where a test is marked so."""
+    """Only where a test is marked so, or its dataset's class."""
     before = multiprocessing.get_start_method()
-    if request.node.get_closest_marker("forks") is None or before == "fork":
+    case = getattr(request.node, "callspec", None)
+    is_kind = case is not None and getattr(case.params.get("kind"), "forks", False)
+    if before == "fork" or not (is_kind or request.node.get_closest_marker("forks")):
         yield
         return
     multiprocessing.set_start_method("fork", force=True)

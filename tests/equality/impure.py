@@ -50,6 +50,8 @@ def numbers(*values):
 
 
 class Base(Dataset):
+    forks = False  # whether its workers are to be forks, whatever the start method
+
     def __init__(self, folder):
         self.folder = str(folder)
         self.paths = [str(folder / f"{k}.txt") for k in range(NUM)]
@@ -627,6 +629,7 @@ class OwnGenerator(Base):
 
 class OwnTorchGenerator(Base):
     becomes = KEPT
+    forks = True  # its pickled state may be gone before a process of the fork server asks for it
 
     def __init__(self, folder):
         super().__init__(folder)
@@ -813,6 +816,7 @@ class Cached(Base):
 
 class OpenFile(Base):
     becomes = "cannot be looked into"
+    forks = True  # it cannot be pickled
 
     def __init__(self, folder):
         super().__init__(folder)
@@ -1024,6 +1028,7 @@ def closed(scale):
 
 class InAClosure(Base):
     becomes = KEPT
+    forks = True  # a closure is pickled by value, and then has no module of which it is
 
     def __init__(self, folder):
         super().__init__(folder)

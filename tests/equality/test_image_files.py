@@ -65,6 +65,7 @@ class Files(Dataset):
     def __init__(self, paths, name):
         self.paths, self.transform = paths, PIPELINES[name]
         self.converts = name not in BEFORE_RGB
+        self.is_bytes = not self.converts or name in ("bytes", "tensors first")
 
     def __len__(self):
         return len(self.paths)
@@ -77,8 +78,7 @@ class Files(Dataset):
         except Exception as caught:
             error = re.sub("0x[0-9a-f]+", "", f"{type(caught).__name__}: {caught}")
         if made.numel() == 0:
-            is_bytes = self.transform in (PIPELINES["bytes"], PIPELINES["tensors first"])
-            dtype = torch.uint8 if is_bytes or not self.converts else torch.float32
+            dtype = torch.uint8 if self.is_bytes else torch.float32
             made = torch.zeros((3, SIDE, SIDE), dtype=dtype)
         return made.as_subclass(torch.Tensor), error, torch.rand(1), random.random()
 

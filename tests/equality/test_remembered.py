@@ -56,7 +56,7 @@ def test_a_dataset_is_remembered_or_left_alone_and_its_batches_are_torchs(kind, 
         assert why == ""
         assert counts.num_hits > impure.NUM
     else:
-        assert any(reason in why for reason in kind.becomes.split(" or "))
+        assert any(reason in why for reason in kind.becomes.split(" or ")), why
         assert counts.num_hits == counts.num_proven  # none was served
     assert counts.num_differed == 0
 

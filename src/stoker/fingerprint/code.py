@@ -45,7 +45,7 @@ _FINDING_ATTRIBUTES = {
 _BORING = {
     "__dict__", "__weakref__", "__doc__", "__annotations__", "__module__", "__orig_bases__",
     "__parameters__", "_abc_impl", "__abstractmethods__",
-    "__firstlineno__", "__static_attributes__", "__annotate_func__", "__annotations_cache__",  # 3.13, 3.14
+    "__firstlineno__", "__static_attributes__", "__annotate_func__", "__annotations_cache__", "__classdictcell__",  # 3.13, 3.14
     "__slotnames__",  # copyreg keeps it there once an instance was pickled
 }  # fmt: skip
 

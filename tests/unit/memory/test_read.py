@@ -164,6 +164,15 @@ def test_bytes_of_a_file_that_compiled_code_opened_unseen_are_not_kept(text, wat
     assert watched(read) is None
 
 
+def test_what_is_read_apart_is_not_the_samples(text):
+    opened = Opened()
+    opened.begin()
+    Path(text).read_bytes()
+    with opened.apart():
+        Path("/proc/self/maps").read_bytes()
+    assert opened.end() == ([text], "") and opened.is_explained
+
+
 def test_one_counter_of_bytes_is_open_however_many_watch(watched):
     assert watched(lambda: 0) == []
     others = [Opened() for _ in range(3)]

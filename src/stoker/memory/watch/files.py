@@ -10,13 +10,14 @@ Owner: a worker's main thread. An audit hook cannot be removed, and costs 0.3 us
 is opened.
 """
 
+import contextlib
 import functools
 import io
 import os
 import sys
 import types
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from stoker.fingerprint.mapped import is_dated
 from stoker.fingerprint.outside import TELLING, WRITES
@@ -69,6 +70,18 @@ class Opened:
         """Note a file that is read through a descriptor, which may have been there before."""
         self.note(path)
         self._before.expect(descriptor)
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[None]:
+        """While this is open files are stoker's own, as /proc/self/maps while fingerprints are compared."""
+        paths, before_nbytes = self._paths, self._num_read()
+        self._paths = None
+        try:
+            yield
+        finally:
+            self._paths, after_nbytes = paths, self._num_read()
+            if self._read_nbytes is not None and before_nbytes and after_nbytes:
+                self._read_nbytes += after_nbytes - before_nbytes + _COUNTERS_NBYTES
 
     def end(self) -> tuple[list[str], str]:
         """Return the files that were opened since `begin`, each once, and a trace that was left

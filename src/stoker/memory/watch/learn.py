@@ -163,7 +163,8 @@ class Lesson:
             return
         if self._known is not None and here == self._known.path:
             try:
-                has_changed = self._fingerprint() != self._state
+                with self._opened.apart():
+                    has_changed = self._fingerprint() != self._state
             except Exception as error:  # what could be watched before the sample cannot be now
                 self._why = self._why or str(error)
             else:
