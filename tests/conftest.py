@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not config.getoption("--full"):
+    if not config.getoption("--full") or sys.version_info >= (3, 14):
         os.environ["PYTHONPATH"] = str(Path(__file__).with_name("quick"))
     state = tempfile.mkdtemp(prefix="stokers-tests-state-")  # not the user's: logs of runs
     os.environ["XDG_STATE_HOME"] = state
