@@ -40,7 +40,14 @@ from tests.process.away import (
     receiver,
     trainer,
 )
-from tests.process.harness import Finished, Running, left_in_shm, started, under_stoker
+from tests.process.harness import (
+    Finished,
+    Running,
+    finished,
+    left_in_shm,
+    started,
+    under_stoker,
+)
 
 
 class Shared:
@@ -399,6 +406,19 @@ def test_a_loader_cannot_tell(both, scenario):
     plain, ours, away = both
     assert ours[scenario] == plain[scenario]
     assert away[scenario] not in ("0", "None")
+
+
+@pytest.mark.full  # as long as it takes until machines have come
+def test_workers_of_forkserver_have_help_for_what_the_script_itself_defines(tmp_path):
+    command, report = (
+        [sys.executable, "away_started.py"],
+        f"--report-json={tmp_path / 'report.json'}",
+    )
+    plain = finished(command, tmp_path / "plain")
+    flags = under_stoker(report, "--cluster=processes:2", "--cache=off")
+    ours = finished([*flags, *command], tmp_path)
+    assert (ours.returncode, ours.stdout, ours.leftovers) == (0, plain.stdout, {}), ours.stderr
+    assert ours.report["loaders"][0]["num_away"] > 0
 
 
 def test_a_file_that_only_the_trainer_sees(both):

@@ -74,11 +74,13 @@ def test_unbuffered_output_of_dataset_code_is_as_from_torchs_workers(tmp_path):
 def test_a_breakpoint_in_dataset_code_ends_as_under_torch(tmp_path):
     """Workers have no terminal: the debugger shows its prompt, reads the end and quits."""
     plain, ours = plain_and_ours([sys.executable, "debugged.py"], tmp_path, stdin=b"c\n" * 9)
-    # torch's worker may be terminated before it has written the newline after the prompt.
-    assert ours.stdout.removesuffix("\n") == plain.stdout.removesuffix("\n")
+    # torch's worker may be terminated before it has written what follows the prompt: on 3.14 a question, again and again.
+    assert ours.stdout.partition("(Pdb)")[0] == plain.stdout.partition("(Pdb)")[0]
+    assert "(Pdb)" in ours.stdout
     assert ours.returncode == plain.returncode
-    assert "bdb.BdbQuit" in plain.stderr
-    assert "bdb.BdbQuit" in ours.stderr
+    if "Quit anyway?" not in plain.stdout:
+        assert "bdb.BdbQuit" in plain.stderr
+        assert "bdb.BdbQuit" in ours.stderr
 
 
 def test_an_uncaught_error_of_a_sample_ends_as_under_torch(tmp_path):

@@ -5,7 +5,7 @@ or more before the first batch. Here its command is given to a process that has 
 
 Promise: workers see what they would have seen. What a process inherits is compared when the server is wanted;
 where it differs the early one is thrown away, and where that is unsure of itself it executes the command afresh.
-A server that runs already is left as it is.
+A server that runs already is left as it is. No descriptor is open in the script's process meanwhile.
 Owner: the main thread, from the script's import of torch on. Ban: standard library only.
 Source: multiprocessing/forkserver.py `ForkServer.ensure_running`, Python 3.11 to 3.14
 """
@@ -17,8 +17,10 @@ import importlib
 import json
 import multiprocessing
 import os
+import select
 import signal
 import socket
+import struct
 import sys
 import threading
 import warnings
@@ -32,8 +34,10 @@ from stoker.blame import is_installed
 LOADED = "stoker.worker.main"  # with torch: what a worker is made of
 TEMPLATE = "stoker.local.started"
 _SERVER = "from multiprocessing.forkserver import main"  # in its command, and in no other of multiprocessing's
-_COMMAND = "from stoker.local.fork_server import load_and_serve; load_and_serve({}, {!r})"
+_COMMAND = "from stoker.local.fork_server import load_and_serve; load_and_serve({}, {}, {!r})"
 _LENGTH = 8  # bytes of a message's length
+_LOW = 64  # descriptors below that are left to the server's command: libffi keeps one open, of its own library
+_UCRED = struct.Struct("3i")  # process, user, group: unix(7), SO_PEERCRED
 # Variables that torch itself sets while torchvision is imported, and that it reads when it compiles something.
 _LATE = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 # Lines of /proc/thread-self/status that a process has from the one that starts it.
@@ -46,7 +50,7 @@ class _Early(NamedTuple):
 
     pid: int
     owner: int  # the process that started it
-    control: socket.socket
+    name: bytes  # of the socket at which it waits, an abstract one
     start: list[str]  # the interpreter and its options
     inherited: object
 
@@ -63,15 +67,17 @@ def begin_early() -> None:
         return
     if _early or _method(None) != "forkserver" or multiprocessing.parent_process() is not None:
         return
-    theirs, control = socket.socketpair()
-    with theirs:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("")  # the kernel finds a name that is free
+        listener.listen(1)
+        name = listener.getsockname()
         start = [os.fsdecode(spawn.get_executable()), *util._args_from_interpreter_flags()]  # type: ignore[attr-defined]
         inherited = _inherited()
-        command = _COMMAND.format(theirs.fileno(), sys.path)
+        command = _COMMAND.format(listener.fileno(), os.getpid(), sys.path)
         pid = util.spawnv_passfds(
-            os.fsencode(start[0]), [*start, "-c", command, *sys.argv], [theirs.fileno()]
+            os.fsencode(start[0]), [*start, "-c", command, *sys.argv], [listener.fileno()]
         )
-    _early = _Early(pid, os.getpid(), control, start, inherited)
+    _early = _Early(pid, os.getpid(), name, start, inherited)
     atexit.register(drop)
     # A script that forks may wait for any child: this would be one that never ends.
     os.register_at_fork(before=drop)
@@ -83,7 +89,6 @@ def drop() -> None:
     early, _early = _early, None
     if early is None:
         return
-    early.control.close()
     if early.owner == os.getpid():
         with contextlib.suppress(OSError):  # it is gone, and the script has waited for it
             os.kill(early.pid, signal.SIGKILL)
@@ -144,7 +149,8 @@ def _hand_over(path: Any, args: Sequence[Any], passfds: Sequence[int]) -> int:
     try:
         if os.waitpid(early.pid, os.WNOHANG) != (0, 0):
             return 0
-        with early.control as control:
+        with socket.socket(socket.AF_UNIX) as control:
+            control.connect(early.name)
             socket.send_fds(control, [len(message).to_bytes(_LENGTH, "big")], [*passfds])
             control.sendall(message)
     except OSError:
@@ -176,17 +182,20 @@ def _file(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def load_and_serve(fd: int, path: list[str]) -> NoReturn:
+def load_and_serve(fd: int, owner: int, path: list[str]) -> NoReturn:
     """Load, wait for a fork server's command, and run it; without one, end. Of the process that is started early.
 
-    fd: the socket by which it comes; path: the script's `sys.path`.
+    fd: the socket where it comes; owner: the process that has started it; path: the script's `sys.path`.
     """
     try:
+        low = [os.dup(fd)]
+        while low[-1] < _LOW:
+            low.append(os.dup(fd))
         is_sure = _load(path)
-        with socket.socket(fileno=fd) as control:
+        for number in low:
+            os.close(number)
+        with _accepted(fd, owner) as control:
             head, fds, _, _ = socket.recv_fds(control, _LENGTH, 16)
-            if len(head) < _LENGTH:  # nobody wants it
-                os._exit(0)
             with control.makefile("rb") as stream:
                 wanted, args, late = json.loads(stream.read(int.from_bytes(head, "big")))
         os.environ.update(late)
@@ -207,6 +216,22 @@ def load_and_serve(fd: int, path: list[str]) -> NoReturn:
     main.pop("load_and_serve", None)
     exec(args[command + 1], main)
     os._exit(0)
+
+
+def _accepted(fd: int, owner: int) -> socket.socket:
+    """Return the connection of the process that has started this one; end with it."""
+    told = os.pidfd_open(owner)
+    with socket.socket(fileno=fd) as listener:
+        while True:
+            ready, _, _ = select.select([listener.fileno(), told], [], [])
+            if listener.fileno() not in ready or os.getppid() != owner:
+                os._exit(0)
+            control, _ = listener.accept()
+            sent = control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+            if _UCRED.unpack(sent)[0] == owner:
+                os.close(told)
+                return control
+            control.close()
 
 
 def _load(path: list[str]) -> bool:

@@ -6,9 +6,11 @@ import resource
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from stoker.clock import Deadline
 from stoker.local import fork_server
 
 RUN = (sys.executable, "-m", "stoker", "run", "--quiet", "--")
@@ -39,9 +41,11 @@ if __name__ == "__main__":
     sys.path.append("after")
     sys.argv.append("more")
     exec(sys.argv[1])
+    opened = sorted(os.listdir("/proc/self/fd"))
     print(*next(iter(DataLoader(Seen(), num_workers=1))))
     from multiprocessing.forkserver import _forkserver
     print("load_and_serve" in open(f"/proc/{_forkserver._forkserver_pid}/cmdline").read())
+    print(opened)
 """
 
 
@@ -62,6 +66,7 @@ def test_workers_see_what_they_would_have_seen(change, is_taken, tmp_path):
     plain, ours = (_run(tmp_path, change, *way) for way in ((), RUN))
     assert json.loads(ours[0]) == json.loads(plain[0])
     assert (plain[1], ours[1]) == ("False", str(is_taken))
+    assert ours[2] == plain[2]
 
 
 WARNS = """
@@ -86,7 +91,7 @@ def test_where_its_imports_warned_it_begins_afresh_with_the_servers_command(tmp_
     change = "import multiprocessing.forkserver as f; import atexit; atexit.register(lambda: print(f._forkserver._forkserver_pid))"
     plain, ours = (_run(tmp_path, change, *way) for way in ((), RUN))
     assert json.loads(ours[0]) == json.loads(plain[0])
-    assert ours[1:] == ["False", (tmp_path / "early").read_text()]
+    assert [ours[1], ours[3]] == ["False", (tmp_path / "early").read_text()]
 
 
 TOLD = "import sys; print('stoker.local.fork_server' in sys.modules and sys.modules['stoker.local.fork_server']._early)"
@@ -100,6 +105,17 @@ TOLD = "import sys; print('stoker.local.fork_server' in sys.modules and sys.modu
 def test_where_torch_starts_its_own_there_is_none(before, flags, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     assert _run(tmp_path, before + TOLD, *RUN[:-1], *flags, "--")[0] in ("False", "None")
+
+
+def test_it_ends_with_the_script(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    told = "pid = sys.modules['stoker.local.fork_server']._early.pid; print(pid, flush=True); os.kill(os.getpid(), 9)"
+    run = subprocess.run(
+        [*RUN, sys.executable, "train.py", told], cwd=tmp_path, stdout=subprocess.PIPE, timeout=120
+    )
+    ended = Deadline(10)
+    while Path(f"/proc/{int(run.stdout)}").exists():
+        assert not ended.is_over()
 
 
 def _run(folder, change, *way):

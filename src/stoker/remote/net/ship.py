@@ -52,6 +52,10 @@ LARGE_NBYTES = 1 << 20
 FRAC_OF_FREE = 0.5  # memory that a packed job may take, beside the script's own copy
 _LIBRARIES = "libraries"  # in a trail
 SEARCH_S = 5.0  # for the attribute that cannot be pickled
+MAIN = (
+    "__main__",
+    "__mp_main__",
+)  # the script; the second where multiprocessing has imported it anew
 _ALIGN = 64
 
 
@@ -233,7 +237,7 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
             return _mapping, (_file_of(value), value.tell())
         if kind is types.CodeType:
             return _code, (*self.dispatch_table[kind](value), value.co_filename)
-        if isinstance(value, type) and value.__module__ == "__main__":
+        if isinstance(value, type) and value.__module__ in MAIN:
             self.main_classes.append(value)
         return super().reducer_override(value)
 
@@ -318,6 +322,9 @@ def dumps(value: object, buffers: list[memoryview]) -> bytes:
 
     The classes of `__main__` that the value reaches come after it: see `_be_main`.
     """
+    main = sys.modules["__main__"]
+    if main.__name__ in MAIN[1:]:
+        cloudpickle.register_pickle_by_value(main)
     file = io.BytesIO()
     packer = _Packer(file, buffers)
     packer.dump((value, packer.main_classes))  # in this order: the list is whole by then
@@ -377,14 +384,14 @@ def _inside(value: Any) -> Iterator[tuple[str, object]]:
     elif isinstance(value, types.FunctionType):
         yield from ((f"'s {name}", held) for name, held in held_by(value))
         for name in value.__code__.co_names:
-            if name in value.__globals__ and value.__module__ == "__main__":
+            if name in value.__globals__ and value.__module__ in MAIN:
                 yield f"'s {name}", value.__globals__[name]
     else:
         for name in ("__self__", "func", "args", "keywords", *_slots_of(type(value))):
             if hasattr(value, name):
                 yield f".{name}", getattr(value, name)
         yield from ((f".{name}", item) for name, item in getattr(value, "__dict__", {}).items())
-        if type(value).__module__ == "__main__":
+        if type(value).__module__ in MAIN:
             yield "'s class", type(value)
 
 
