@@ -125,9 +125,7 @@ def _become(asked: dict[str, Any]) -> types.CodeType:
     main.__file__ = script
     del sys.modules["warm"]
     if sys.version_info >= (3, 14):  # a hard script has no guard: see tests/quick/sitecustomize.py
-        from multiprocessing import context
-
-        context._default_context._default_context = context._concrete_contexts["fork"]  # type: ignore[attr-defined]
+        __import__("sitecustomize").fork_by_default()
     if "STOKER_RUN" in os.environ:  # as the .pth line does
         __import__("stoker.intercept.arm", fromlist=["arm"]).arm()
     return compile(Path(script).read_bytes(), script, "exec", dont_inherit=True)

@@ -2,9 +2,9 @@
 
 What `import torch` leaves is half a million objects that stay: to look through them again and again
 while they are made, and at exit, is 0.8 of the 2.1 s that a script takes which imports torch and
-ends. What the script itself makes is collected as ever. The full tier does without this file.
+ends. What the script itself makes is collected as ever. Up to Python 3.13 the full tier does without this file.
 
-From Python 3.14 on, in both tiers: a script without `if __name__ == "__main__"` has fork by default, as before;
+From 3.14 on, in both tiers: a script without `if __name__ == "__main__"` has fork by default, as before;
 under forkserver torch itself cannot start its workers.
 """
 
@@ -40,21 +40,17 @@ class _Torch:
 
 def _has_no_guard():
     """Whether this Python was started to run a script, and that has no guard."""
-    words = [
-        word
-        for word in sys.orig_argv[1:]
-        if word == "-" or not word.startswith("-") or word in ("-c", "-m")
-    ]
-    script = Path(words[0]) if words and words[0].endswith(".py") else None
-    return (
-        script is not None
-        and script.is_file()
-        and "__main__" not in script.read_text(errors="replace")
-    )
+    word = next((w for w in sys.orig_argv[1:] if w in ("-c", "-m") or w.endswith(".py")), "-c")
+    script = Path(word)
+    return script.is_file() and "__main__" not in script.read_text(errors="replace")
+
+
+def fork_by_default():
+    from multiprocessing import context
+
+    context._default_context._default_context = context._concrete_contexts["fork"]
 
 
 sys.meta_path.insert(0, _Torch())
 if sys.version_info >= (3, 14) and _has_no_guard():
-    from multiprocessing import context
-
-    context._default_context._default_context = context._concrete_contexts["fork"]
+    fork_by_default()

@@ -149,12 +149,12 @@ def _left(make: Callable[[], Any], loader: Any, place: str, reasons: list[str]) 
     """Return torch's own iterator, made by `make`, with a meter if there can be one."""
     record = None
     try:
+        _drop_early_server(loader)
         record = _record(loader, place, loader.num_workers, reasons)
     except Exception as error:
         if speak.raised_by_handler(error):
             raise
         run.say_once(f"{place} is not counted: {in_words(error)}")
-    _drop_early_server(loader)
     iterator = make()
     _meter(iterator, record)
     return iterator

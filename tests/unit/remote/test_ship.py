@@ -7,10 +7,12 @@ import os
 import pickle
 import socket
 import sqlite3
+import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
+import cloudpickle
 import numpy as np
 import pytest
 import torch
@@ -264,6 +266,22 @@ def test_a_mapping_that_may_be_written_stays(file, mode):
     said = said_of(job_of(Samples(data=mapped(file, mode))))
     assert said.startswith("dataset.data: numpy.memmap cannot be pickled: ")
     assert "a mapped file that may be written" in said
+
+
+def test_what_the_script_defines_goes_by_value_also_where_it_was_imported_anew(monkeypatch):
+    """As in a process of forkserver or spawn, whose main module is `__mp_main__`."""
+    main = ModuleType("__mp_main__")
+    exec(
+        "class Own:\n    def told(self):\n        return helper()\ndef helper():\n    return 7",
+        vars(main),
+    )
+    for name in ("__main__", "__mp_main__"):
+        monkeypatch.setitem(sys.modules, name, main)
+    stream = ship.dumps(main.Own(), [])
+    cloudpickle.unregister_pickle_by_value(main)
+    del main.Own, main.helper
+    own, classes = pickle.loads(stream)
+    assert own.told() == 7 and classes == [type(own)]
 
 
 def test_functions_by_value_name_their_file():

@@ -10,7 +10,7 @@ from torch.utils.data import BatchSampler, ConcatDataset, RandomSampler, Subset
 from stoker.clock import Deadline, now_s
 from stoker.storage.asking import upcoming
 from stoker.storage.asking.upcoming import BatchFiles, SamplerAhead, files_of, name_of
-from stoker.storage.serving.ahead import Opened
+from stoker.storage.serving.ahead import SampleFiles
 
 MOUNTS = ("/data/",)
 
@@ -148,7 +148,7 @@ def test_what_a_sample_opens_is_learnt_and_found_again(tmp_path, monkeypatch):
         for suffix in "ab":
             (tmp_path / f"{index}.{suffix}").touch()
     monkeypatch.setattr(upcoming, "mount_paths", lambda: (f"{tmp_path}/",))
-    told, dataset, opened = Told(), Opening(tmp_path), Opened()
+    told, dataset, opened = Told(), Opening(tmp_path), SampleFiles()
     files = BatchFiles(told, dataset, True)
     for indices in ([2, 0], [3]):
         got = [dataset[index] for index in files.begin(indices)]
@@ -196,7 +196,7 @@ def test_indices_stay_what_a_dataset_can_tell(mounts):
 def test_indices_that_cannot_be_keys_and_other_threads_opens_are_no_errors(tmp_path, monkeypatch):
     (tmp_path / "a").touch()
     monkeypatch.setattr(upcoming, "mount_paths", lambda: (f"{tmp_path}/",))
-    told, opened = Told(), Opened()
+    told, opened = Told(), SampleFiles()
     files = BatchFiles(told, Listed(root="/data/z"), True)
     for _ in files.begin([[0, 224], [1, 224]]):
         (tmp_path / "a").open("rb").close()

@@ -323,7 +323,7 @@ def dumps(value: object, buffers: list[memoryview]) -> bytes:
     The classes of `__main__` that the value reaches come after it: see `_be_main`.
     """
     main = sys.modules["__main__"]
-    if main.__name__ in MAIN[1:]:
+    if main.__name__ == "__mp_main__":
         cloudpickle.register_pickle_by_value(main)
     file = io.BytesIO()
     packer = _Packer(file, buffers)

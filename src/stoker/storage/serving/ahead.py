@@ -21,7 +21,7 @@ AT_ONCE = 16  # files, between two looks at what else has come
 WAIT_S = 0.1  # for room, until it is looked whether a batch has begun that needs none
 
 
-class Opened:
+class SampleFiles:
     """Which files samples have opened, by dataset (upcoming.name_of) and index. Any thread may call it."""
 
     def __init__(self) -> None:

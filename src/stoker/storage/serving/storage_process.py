@@ -18,7 +18,7 @@ from stoker.storage.reading.disk import Disk
 from stoker.storage.reading.file import File
 from stoker.storage.reading.memory import Memory
 from stoker.storage.reading.stats import StorageStats
-from stoker.storage.serving.ahead import Ahead, Opened
+from stoker.storage.serving.ahead import Ahead, SampleFiles
 from stoker.storage.serving.kept_listing import KeptListing
 from stoker.storage.serving.mounted import Mounted
 from stoker.storage.serving.tree import Tree
@@ -61,7 +61,7 @@ class Serving:
         self._by_origin: dict[int, Mounted] = {}
         self._by_identity: dict[str, Mounted] = {}
         self._mounts: list[tuple[Mounted, int]] = []
-        self._opened = Opened()
+        self._opened = SampleFiles()
         for path, url, fd in mounts:
             with _slowness_is_said(url):
                 origin = _open(url, way)
