@@ -96,6 +96,8 @@ class OfAFileBesides(Base):
 
 
 class ByDescriptor(OfAFileBesides):
+    forks = True  # a number that is pickled is no open file
+
     def opened(self):
         fd = os.open(self.besides, os.O_RDONLY)
         weakref.finalize(self, os.close, fd)

@@ -36,6 +36,8 @@ CASES = [
     for case in [Case(**{name: row[name] for name in row if name != "mode"}, form=form)]
 ]
 
+pytestmark = pytest.mark.forks  # workers have what is set here
+
 
 @pytest.fixture(autouse=True)
 def all_is_worth_it(monkeypatch):

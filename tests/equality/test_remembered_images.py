@@ -138,6 +138,7 @@ def test_images_are_kept_in_a_quarter_of_their_bytes(kind, folder):
     assert nbytes_each(kind) < 0.33 * raw_nbytes
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_without_the_library_they_are_kept_as_they_are(kind, folder, monkeypatch):
     monkeypatch.setattr(encoding, "palette", None)
@@ -180,11 +181,13 @@ def test_a_subset_is_served_too(folder):
     nbytes_each(Photos)
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize("kind", [Photos, WithMasks, ThenFlipped])
 def test_a_shelf_that_is_damaged_between_epochs_changes_no_image(kind, folder, monkeypatch):
     both(loader_of(kind, folder), damaging(monkeypatch), settings=ON)
 
 
+@pytest.mark.forks
 def test_values_that_are_damaged_under_living_workers_change_no_image(folder, monkeypatch):
     monkeypatch.setattr(phases, "FREE_S", 100.0)
     num_damaged, num_hits = [], []

@@ -90,6 +90,7 @@ def test_workers_that_are_killed_while_they_write_change_no_batch(folder, tmp_pa
     assert place_of(impure.ThenRandom)[1].num_hits > impure.NUM
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 def test_a_full_disk_costs_speed_and_is_told(number, folder, tmp_path, monkeypatch):
     def refuse(fd, memory, at):
@@ -164,6 +165,7 @@ def test_another_run_with_audits_makes_every_sample_again(folder, tmp_path):
     assert counts.num_hits == counts.num_checked > impure.NUM
 
 
+@pytest.mark.forks
 def test_a_dataset_that_differed_in_one_run_is_left_alone_in_the_next(
     folder, tmp_path, monkeypatch
 ):
@@ -209,6 +211,7 @@ def other_folder(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize(
     "change", [other_versions, other_processor, other_codec, other_environment, other_folder]
 )

@@ -104,9 +104,11 @@ def test_also_of_an_iterator_that_is_made_by_its_name():
 @pytest.fixture
 def tracker():
     """multiprocessing's, which what is spawned shares."""
+    was_running = resource_tracker._resource_tracker._fd is not None
     resource_tracker.ensure_running()
     yield
-    resource_tracker._resource_tracker._stop()
+    if not was_running:
+        resource_tracker._resource_tracker._stop()
 
 
 class Refuses(Samples):
@@ -114,7 +116,7 @@ class Refuses(Samples):
         raise TypeError("cannot be pickled")
 
 
-@pytest.mark.parametrize("dataset", [[lambda: None], Refuses(1)], ids=["lambda", "refuses"])
+@pytest.mark.parametrize("dataset", [[(_ for _ in ())], Refuses(1)], ids=["generator", "refuses"])
 def test_what_cannot_be_pickled_names_torchs_line(dataset, tracker):
     loader = DataLoader(dataset, num_workers=1, multiprocessing_context="spawn")
 

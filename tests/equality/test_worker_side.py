@@ -165,6 +165,7 @@ def test_a_thread_pool_of_the_dataset_works():
     both(lambda w: DataLoader(Pooled(None), num_workers=w, collate_fn=list), list)
 
 
+@pytest.mark.forks
 def test_open_files_of_the_dataset_are_shared_as_under_torch(tmp_path):
     """Workers inherit one file offset; with one worker its motion is fixed."""
     file = tmp_path / "lines"

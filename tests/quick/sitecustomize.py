@@ -4,8 +4,8 @@ What `import torch` leaves is half a million objects that stay: to look through 
 while they are made, and at exit, is 0.8 of the 2.1 s that a script takes which imports torch and
 ends. What the script itself makes is collected as ever. Up to Python 3.13 the full tier does without this file.
 
-From 3.14 on, in both tiers: a script without `if __name__ == "__main__"` has fork by default, as before;
-under forkserver torch itself cannot start its workers.
+From 3.14 on, in both tiers: a script without `if __name__ == "__main__"`, or with a lambda, has fork by
+default, as before; under forkserver torch itself cannot start its workers.
 """
 
 import gc
@@ -38,11 +38,14 @@ class _Torch:
         return spec
 
 
-def _has_no_guard():
-    """Whether this Python was started to run a script, and that has no guard."""
+def _takes_fork_for_granted():
+    """Whether this Python was started to run a script, and that has no guard or what cannot be pickled."""
     word = next((w for w in sys.orig_argv[1:] if w in ("-c", "-m") or w.endswith(".py")), "-c")
     script = Path(word)
-    return script.is_file() and "__main__" not in script.read_text(errors="replace")
+    if not script.is_file():
+        return False
+    text = script.read_text(errors="replace")
+    return "__main__" not in text or "lambda" in text
 
 
 def fork_by_default():
@@ -52,5 +55,5 @@ def fork_by_default():
 
 
 sys.meta_path.insert(0, _Torch())
-if sys.version_info >= (3, 14) and _has_no_guard():
+if sys.version_info >= (3, 14) and _takes_fork_for_granted():
     fork_by_default()

@@ -93,6 +93,10 @@ def main():
     wait_after = int(sys.argv[5]) if len(sys.argv) > 5 else -1
     torch.manual_seed(3)
     random.seed(3)
+    if kind == "mapped":
+        torch.multiprocessing.set_start_method(
+            "fork"
+        )  # others are sent its rows, not where they lie
     dataset = {"listed": Listed, "opens": Opens, "mapped": Mapped, "tars": Tars}[kind](root)
     shuffle = None if kind == "tars" else True
     loader = DataLoader(dataset, batch_size=8, shuffle=shuffle, num_workers=num_workers)

@@ -2,9 +2,12 @@
 
 import ctypes
 import os
+import warnings
 
 from torch.utils.data import DataLoader
 
+# Whether threads of torch's queues still live at os.fork() is of the moment.
+warnings.simplefilter("ignore", DeprecationWarning)
 PR_SET_CHILD_SUBREAPER = 36
 print(ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 for _ in range(2):
