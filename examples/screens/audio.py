@@ -11,14 +11,6 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 RATE, SECONDS, NUM_FILES = 16_000, 4, 200
-torch.manual_seed(0)
-folder = tempfile.TemporaryDirectory()
-generator = np.random.default_rng(0)
-for number in range(NUM_FILES):
-    tone = np.sin(np.arange(RATE * SECONDS) * generator.uniform(0.05, 0.5))
-    with wave.open(f"{folder.name}/{number:03}.wav", "wb") as out:
-        out.setparams((1, 2, RATE, 0, "NONE", ""))
-        out.writeframes((tone * 20_000).astype(np.int16).tobytes())
 
 
 class Sounds(Dataset):
@@ -39,10 +31,19 @@ class Sounds(Dataset):
         return (self.filters @ spectrum.abs().square()).clamp(min=1e-10).log10()
 
 
-model = nn.Sequential(nn.Conv1d(80, 16, 5, stride=4), nn.ReLU(), nn.Flatten(), nn.LazyLinear(4))
-loader = DataLoader(Sounds(folder.name), 16, shuffle=True, num_workers=2)
-for epoch in range(2):
-    for mels in track(loader, f"epoch {epoch}"):
-        loss = model(mels).square().mean()
-        loss.backward()
-    print(f"epoch {epoch}: loss {loss.item():.3f}")
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    folder = tempfile.TemporaryDirectory()
+    generator = np.random.default_rng(0)
+    for number in range(NUM_FILES):
+        tone = np.sin(np.arange(RATE * SECONDS) * generator.uniform(0.05, 0.5))
+        with wave.open(f"{folder.name}/{number:03}.wav", "wb") as out:
+            out.setparams((1, 2, RATE, 0, "NONE", ""))
+            out.writeframes((tone * 20_000).astype(np.int16).tobytes())
+    model = nn.Sequential(nn.Conv1d(80, 16, 5, stride=4), nn.ReLU(), nn.Flatten(), nn.LazyLinear(4))
+    loader = DataLoader(Sounds(folder.name), 16, shuffle=True, num_workers=2)
+    for epoch in range(2):
+        for mels in track(loader, f"epoch {epoch}"):
+            loss = model(mels).square().mean()
+            loss.backward()
+        print(f"epoch {epoch}: loss {loss.item():.3f}")

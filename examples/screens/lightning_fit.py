@@ -39,10 +39,11 @@ class Classifier(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), 0.01)
 
 
-lightning.seed_everything(0, verbose=False)
-with tempfile.TemporaryDirectory() as folder:
-    trainer = lightning.Trainer(
-        max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False,
-        enable_model_summary=False, default_root_dir=folder,
-    )  # fmt: skip
-    trainer.fit(Classifier(), DataLoader(Noise(), 32, shuffle=True, num_workers=2))
+if __name__ == "__main__":
+    lightning.seed_everything(0, verbose=False)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = lightning.Trainer(
+            max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False,
+            enable_model_summary=False, default_root_dir=folder,
+        )  # fmt: skip
+        trainer.fit(Classifier(), DataLoader(Noise(), 32, shuffle=True, num_workers=2))

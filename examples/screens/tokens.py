@@ -9,10 +9,6 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 WINDOW = 1024
-torch.manual_seed(0)
-folder = tempfile.TemporaryDirectory()
-file = f"{folder.name}/tokens.bin"
-np.random.default_rng(0).integers(0, 50_000, 4_000_000, np.uint16).tofile(file)
 
 
 class Windows(Dataset):
@@ -28,9 +24,14 @@ class Windows(Dataset):
         return window[:-1], window[1:]
 
 
-model = nn.Embedding(50_000, 4)
-loader = DataLoader(Windows(file), 64, shuffle=True, num_workers=2)
-total = 0
-for x, y in tqdm(loader, "steps"):
-    total += int(model(x[:, :8]).argmax(-1).sum()) + int(y[0, 0])
-print(f"checksum {total}")
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    folder = tempfile.TemporaryDirectory()
+    file = f"{folder.name}/tokens.bin"
+    np.random.default_rng(0).integers(0, 50_000, 4_000_000, np.uint16).tofile(file)
+    model = nn.Embedding(50_000, 4)
+    loader = DataLoader(Windows(file), 64, shuffle=True, num_workers=2)
+    total = 0
+    for x, y in tqdm(loader, "steps"):
+        total += int(model(x[:, :8]).argmax(-1).sum()) + int(y[0, 0])
+    print(f"checksum {total}")
