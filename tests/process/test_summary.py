@@ -26,17 +26,28 @@ def said(stderr):
     return [line.removeprefix("stoker: ") for line in stderr.splitlines() if "stoker: " in line]
 
 
-def test_verbose_tells_that_it_is_on_and_what_becomes_of_each_loader(tmp_path):
-    command = [*under_stoker("-v", quiet=False), sys.executable, "train.py", "end"]
-    ran = finished(command, tmp_path)
+FORKSERVER = (
+    "import torch.utils.data as data; "
+    "list(data.DataLoader(range(16), num_workers=2, multiprocessing_context='forkserver'))"
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "place"),
+    [(["train.py", "end"], "train.py", "train.py:"), (["-c", FORKSERVER], "-c", "<string>:1")],
+    ids=["fork", "forkserver"],
+)
+def test_verbose_tells_that_it_is_on_and_what_becomes_of_each_loader(tmp_path, words, name, place):
+    ran = finished([*under_stoker("-v", quiet=False), sys.executable, *words], tmp_path)
     assert ran.returncode == 0, ran.stderr
     starts, on, loader, *summary = said(ran.stderr)
-    assert starts.startswith("stoker 0") and "train.py end; settings: verbose=True" in starts
-    assert on.startswith("on in train.py (pid ") and "torch 2" in on
-    assert loader.startswith("train.py:") and loader.endswith(
+    assert starts.startswith("stoker 0") and starts.endswith("; settings: verbose=True")
+    assert on.startswith(f"on in {name} (pid ") and "torch 2" in on
+    assert loader.startswith(place) and loader.endswith(
         ": 2 workers of stoker's, as of num_workers=2"
     )
     assert summary[0].startswith("16 batches in ")
+    assert not any(" (pid " in line for line in summary)  # of the fork server, and its tracker
 
 
 @pytest.mark.parametrize(("num_workers", "flags"), [("2", ["-v"]), ("2", ["--off"]), ("0", ["-v"])])

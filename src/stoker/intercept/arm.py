@@ -91,7 +91,7 @@ def install() -> None:
 
         settings = _settings or from_env()
         patches.install(settings)
-        if settings.verbose and not _is_spawned():
+        if settings.verbose and not _is_a_helper():
             _say(f"on in {_name()}, torch {sys.modules['torch'].__version__}")
     except Exception as error:
         _say(f"off, everything is left to torch: {error}")
@@ -161,7 +161,7 @@ def disarm() -> None:
 
 def _tell_that_it_was_on() -> None:
     """Print a line if this process ends and has iterated no loader: then there is no summary."""
-    if _is_spawned():
+    if _is_a_helper():
         return
     if "stoker.intercept.patches" not in sys.modules:
         _say(f"{_name()} never imported torch.utils.data: nothing to do")
@@ -169,9 +169,13 @@ def _tell_that_it_was_on() -> None:
         _say(f"{_name()} iterated no DataLoader: nothing to do")
 
 
-def _is_spawned() -> bool:
-    """Whether multiprocessing started this process, as a worker with `spawn`."""
-    return "--multiprocessing-fork" in sys.argv
+def _is_a_helper() -> bool:
+    """Whether multiprocessing started this process, or we did: a spawned worker, a fork server, a tracker."""
+    return any(
+        f"from {package}." in w
+        for w in sys.orig_argv
+        for package in ("multiprocessing", "stoker.local")
+    )
 
 
 def _name() -> str:
