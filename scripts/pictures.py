@@ -186,7 +186,7 @@ HIDE = r"""() => {
   while (walk.nextNode()) walk.currentNode.textContent = walk.currentNode.textContent.replace(/(\/[\w.-]+)+\/(?=[\w.-])/g, "");
 }"""
 
-REPORT = ("src/stoker/cli/tell/page.py", "src/stoker/stalls/split.py")
+REPORT = (*PAGE, "src/stoker/cli/tell/page.py", "src/stoker/stalls/split.py")
 ALL = {
     "terminal.svg": Picture(
         ("src/stoker/reports/summary/*.py", "examples/images/train.py"), before_and_after

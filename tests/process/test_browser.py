@@ -8,6 +8,7 @@ import pytest
 
 from stoker.cli.tell.page import page_of
 from stoker.live.server import PageServer
+from stoker.stalls.split import Seen
 from tests.needs import NEEDS_FUSE
 from tests.process.browser import browsing, wait
 from tests.process.harness import SCRIPTS, started, under_stoker
@@ -16,7 +17,7 @@ from tests.unit.cli.runs import a_run
 from tests.unit.live.feeds import a_day
 
 pytestmark = pytest.mark.full
-BATCHES = """Number([...document.querySelectorAll("#now div")].find((tile) => tile.firstChild.textContent === "batches so far")
+BATCHES = """Number([...document.querySelectorAll("#now div")].find((tile) => tile.firstChild.textContent.startsWith("batches"))
     .lastChild.textContent.replaceAll(",", ""))"""
 COMMAND = [*under_stoker("--page"), sys.executable, "live.py"]
 DRAWN = "Number(document.documentElement.dataset.updates) > {}"
@@ -127,7 +128,7 @@ def test_nothing_of_a_report_is_cut_on_a_telephone(tmp_path):
     page_file.write_text(page_of([run, a_run("20270116-080000-8")]))
     with browsing(f"file://{page_file}", 400) as (page, _):
         cut = page.evaluate(
-            """[...document.querySelectorAll("body *")].filter(e => {
+            """[...document.querySelectorAll("body *:not(.skip)")].filter(e => {
                 const box = e.getBoundingClientRect();
                 return box.left < 0 || box.right > 400.5 || e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0;
             }).map(e => e.outerHTML.slice(0, 200))"""
@@ -135,6 +136,28 @@ def test_nothing_of_a_report_is_cut_on_a_telephone(tmp_path):
         assert cut == []
         head = "getComputedStyle(document.querySelector('td[data-head=took]'), '::before').content"
         assert "took" in page.evaluate(head)
+
+
+def test_a_report_draws_what_it_holds_of_each_run(tmp_path):
+    slow, fast = a_run(seen=Seen(compute_s=0.5, copy_s=0.25)), a_run("20270116-080000-8", rate=100)
+    page_file = tmp_path / "report.html"
+    page_file.write_text(page_of([slow, fast]))
+    with browsing(f"file://{page_file}") as (page, watched):
+        at_the_end = "samples a second at the end: train.py:9"
+        assert page.get_attribute("#rate", "aria-label") == f"{at_the_end} 400"
+        assert "the model 50 %" in page.get_attribute("#now-split .bar", "aria-label")
+        assert "copying to the device\t15 s\t25 %" in page.inner_text("#split-table")
+        assert page.get_attribute("#steps", "aria-label").startswith("3,000 steps, from 1")
+        assert "the model 50 %, waiting for data 25 %" in page.inner_text("#slowest")
+        assert "train.py:9: 3,000 batches by 2 workers" in page.inner_text("#summary")
+        assert "pin_memory=True" in page.inner_text("#hints")
+        compared = page.inner_text("#compared")
+        assert "samples a second, from the first batch on\t406.8\t813.6\t2.00x" in compared
+        assert not page.locator("#host-section").is_visible()
+        page.click("#runs button:last-child")
+        assert page.get_attribute("#rate", "aria-label") == f"{at_the_end} 800"
+        assert page.title() == "stoker: 20270115-080000-7 and 20270116-080000-8"
+        assert watched.complaints == []
 
 
 def contrast(a, b):

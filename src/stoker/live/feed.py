@@ -84,8 +84,7 @@ class Feed:
         before that did."""
         self._cpu.append(tick.host.cpu_frac)
         for span in done:
-            told = _told_of(span)
-            told["over"] = round(span.at_s + span.long_s - self._end_s, 3)
+            told = drawn(span, self._end_s)
             self._end_s = span.at_s + span.long_s
             if span is done[-1]:
                 told |= self._looked_at(tick, self._since, self._cpu)
@@ -189,7 +188,7 @@ class Feed:
             "host": {"all_nbytes": tick.host.all_nbytes},
             "remembered": self._remembered,
             "fast": self._fast,
-            "storage": _storage_rows(self._storage),
+            "storage": storage_rows(self._storage),
             "ranks": list(tick.ranks),
             "said": self._said,
             "slow": self._slow,
@@ -218,7 +217,7 @@ def _sums(tick: Tick) -> _Sums:
     )
 
 
-def _storage_rows(told: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+def storage_rows(told: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """Return what was read for mounts, a row for this machine and one for all others, where there are any."""
     if told is None:
         return []
@@ -233,12 +232,14 @@ def _storage_rows(told: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     return found
 
 
-def _told_of(span: Span) -> dict[str, Any]:
+def drawn(span: Span, before_s: float) -> dict[str, Any]:
+    """Return a span as page.js draws it. before_s: when the one before it ended."""
     rows = [
         _rounded(row.number, row.num_batches, row.num_samples, row.longest_s, split_of(row.wait_s, row.busy_s, row.seen))
         for row in span.rows
     ]  # fmt: skip
-    return {"at": span.at_s, "long": span.long_s, "rows": rows}
+    over_s = span.at_s + span.long_s - before_s
+    return {"at": span.at_s, "long": span.long_s, "over": round(over_s, 3), "rows": rows}
 
 
 def _rounded(

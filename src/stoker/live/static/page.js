@@ -1,6 +1,7 @@
 // Draws a run from what the server tells of it: spans of time that are over, and how it stands now.
 //
-// Asks for what is new once a second; when the run has ended, no more. A span: where it begins (at), how long it is (long), how
+// Asks for what is new once a second; when the run has ended, no more. A report holds what it draws, of one run or two
+// (cli/tell/page.py). A span: where it begins (at), how long it is (long), how
 // long ago the one before ended (over), rows. A row: loader, batches, samples, longest step, and the parts of the time in the
 // order of PARTS (live/feed.py).
 "use strict";
@@ -14,6 +15,7 @@
   const token = new URLSearchParams(location.search).get("token") || "";
   const element = (id) => document.getElementById(id);
   const state = { spans: [], now: null, charts: {}, failedSince: null, why: "" };
+  const held = element("told") && JSON.parse(element("told").textContent);
 
   // ---- numbers in words
 
@@ -21,7 +23,9 @@
     value === null || value === undefined || Number.isNaN(value) ? "-" : value.toLocaleString("en-US", { maximumFractionDigits: digits });
   const percent = (value) => (value === null || !Number.isFinite(value) ? "-" : `${number(100 * value, 0)} %`);
   const rate = (value) => number(value, value < 10 ? 2 : 0);
+  const seconds = (s) => (s >= 1 ? `${number(s, 1)} s` : `${number(1e3 * s, s >= 0.1 ? 0 : s >= 0.01 ? 1 : 2)} ms`);
   const bytes = (value) => {
+    if (value === null || value === undefined) return "-";
     for (const unit of ["B", "KB", "MB", "GB"]) {
       if (value < 1000) return `${number(value, value < 10 && unit !== "B" ? 1 : 0)} ${unit}`;
       value /= 1000;
@@ -42,6 +46,10 @@
     if (!row) return null;
     const total = row.slice(4).reduce((a, b) => a + b, 0);
     return total > 0 ? row[4] / total : null;
+  };
+  const inWords = (split) => {
+    const total = split.reduce((a, b) => a + b, 0) || 1, parts = PARTS.map((part, k) => [WORDS[part], split[k] / total]);
+    return parts.filter(([, share]) => share >= 0.005).sort((a, b) => b[1] - a[1]).map(([word, share]) => `${word} ${percent(share)}`).join(", ");
   };
   const splitOf = (span) => PARTS.map((_, k) => span.rows.reduce((sum, row) => sum + row[4 + k], 0));
 
@@ -95,6 +103,7 @@
       const line = make("tr");
       row.forEach((value, k) => {
         const cell = make("td", undefined, heads[k][0] === "#" ? "n" : "");
+        cell.dataset.head = heads[k].replace(/^#/, "");
         cell.append(value instanceof Node ? value : String(value));
         line.append(cell);
       });
@@ -124,10 +133,10 @@
       cursor: { drag: { x: true, y: false } },
       scales: { x: { time: false }, y: { range: (_, low, high) => [0, options.max || Math.max(high, 1e-9) * 1.05] } },
       axes: [
-        { ...axis, values: (_, ticks) => ticks.map(clock) },
+        { ...axis, values: (_, ticks) => ticks.map(options.across || clock) },
         { ...axis, size: 64, values: (_, ticks) => ticks.map(options.words || ((v) => number(v, 2))) },
       ],
-      series: [{}, ...series.map((s) => ({ label: s.label, stroke: s.color, fill: s.fill, width: 1.5, points: { show: false }, spanGaps: false }))],
+      series: [{}, ...series.map((s) => ({ label: s.label, stroke: s.color, fill: s.fill, width: 1.5, points: { show: false }, spanGaps: false, ...options.drawn }))],
       bands: options.bands,
     }, data, place);
     state.charts[id] = { plot, key };
@@ -141,25 +150,26 @@
     const { now } = state, last = now.last, split = splitOf(last), total = split.reduce((a, b) => a + b, 0);
     const samples = last.rows.reduce((sum, row) => sum + row[2], 0);
     const all = now.loaders.reduce((sum, loader) => sum + loader.num_samples, 0);
+    const soFar = now.ended || held ? "" : " so far";
     const told = [
       ["samples a second", rate(samples / (last.over || 1))],
       ["waited for data", percent(total ? split[0] / total : null)],
-      ["samples so far", number(all)],
-      ["batches so far", number(now.loaders.reduce((sum, loader) => sum + loader.num_batches, 0))],
+      [`samples${soFar}`, number(all)],
+      [`batches${soFar}`, number(now.loaders.reduce((sum, loader) => sum + loader.num_batches, 0))],
       ["batches ready", number(last.ready, 1)],
       ["cores in use", percent(last.cpu)],
       ["memory in use", bytes(last.memory)],
     ];
     if (now.gradients.wire_nbytes) told.push([`gradients${now.gradients.scheme ? `, ${now.gradients.scheme}` : ""}`, bytes(now.gradients.wire_nbytes)]);
     if (now.remembered) told.push(["remembered", bytes(now.remembered.used_nbytes)]);
-    element("now").replaceChildren(...told.map(([name, value]) => {
+    element("now").replaceChildren(...told.filter(([, value]) => !held || value !== "-").map(([name, value]) => {
       const made = make("div");
       made.append(make("dt", name), make("dd", value));
       return made;
     }));
     const bar = make("div", undefined, "bar");
     bar.setAttribute("role", "img");
-    bar.setAttribute("aria-label", `the last ten seconds: ${PARTS.map((part, k) => `${WORDS[part]} ${percent(total ? split[k] / total : 0)}`).join(", ")}`);
+    bar.setAttribute("aria-label", `${held ? "the whole run" : "the last ten seconds"}: ${PARTS.map((part, k) => `${WORDS[part]} ${percent(total ? split[k] / total : 0)}`).join(", ")}`);
     PARTS.forEach((part, k) => {
       const piece = make("span");
       piece.style.background = color(part);
@@ -191,16 +201,22 @@
         [times, ...flowing.map(([key]) => spans.map((span) => (span[key] === undefined ? null : span[key] / span.over)))],
         flowing.map(([key, label]) => `${label} ${bytes((ends[key] || 0) / ends.over)} a second`).join(", "), { words: bytes });
     }
-    const all = state.now.host.all_nbytes || 1;
-    chart("host", [{ label: "cores", color: color("compute") }, { label: "memory", color: color("copy") }],
+    drawHost(spans, times);
+    drawMemory(spans, times);
+  };
+
+  const drawHost = (spans, times) => {
+    const ends = spans[spans.length - 1], all = state.now.host.all_nbytes || 1;
+    element("host-section").hidden = ends.cpu === undefined;
+    if (ends.cpu !== undefined) chart("host", [{ label: "cores", color: color("compute") }, { label: "memory", color: color("copy") }],
       [times, spans.map((span) => span.cpu ?? null), spans.map((span) => (span.memory === undefined ? null : span.memory / all))],
       `cores ${percent(ends.cpu)}, memory ${percent((ends.memory || 0) / all)}`, { max: 1, words: percent });
-    drawMemory(spans, times);
   };
 
   const drawMemory = (spans, times) => {
     const ends = spans[spans.length - 1], of = (key) => spans.map((span) => span[key] ?? null);
-    chart("memory", [{ label: "training process", color: color("compute") }, { label: "workers and others", color: color("data") }],
+    element("memory-section").hidden = ends.others_memory === undefined;
+    if (ends.others_memory !== undefined) chart("memory", [{ label: "training process", color: color("compute") }, { label: "workers and others", color: color("data") }],
       [times, of("trainer_memory"), of("others_memory")],
       `training process ${bytes(ends.trainer_memory || 0)}, workers and others ${bytes(ends.others_memory || 0)}`, { words: bytes });
   };
@@ -223,7 +239,7 @@
     const told = PARTS.map((part) => state.now.loaders.reduce((sum, loader) => sum + loader.split[`${part}_s`], 0));
     const toldWhole = told.reduce((a, b) => a + b, 0);
     if (used.length) chart("split", series, [times, ...data], words, { max: 1, words: percent });
-    table(element("split-table"), ["part", "#time", "#share"], PARTS.map((_, k) => k).filter((k) => told[k] > 0.0005 * toldWhole).map((k) => {
+    table(element("split-table"), ["part", "#time", "#share"], PARTS.map((_, k) => k).filter((k) => told[k] > 0.005 * toldWhole).map((k) => {
       const name = make("span");
       name.append(swatch(color(PARTS[k])), WORDS[PARTS[k]]);
       return [name, `${number(told[k], 1)} s`, percent(told[k] / toldWhole)];
@@ -291,10 +307,13 @@
     };
     table(element("loaders"), ["loader", "#batches", "#samples", "#waited", "#all else", "made by"], now.loaders.map((loader) => [
       loader.name, number(loader.num_batches), number(loader.num_samples), `${number(loader.wait_s, 1)} s`, `${number(loader.busy_s, 1)} s`,
-      [loader.offloaded ? "stoker" : `plain PyTorch: ${loader.reasons.join("; ") || "asked to"}`, ...loader.notes].join("; "),
+      [!loader.offloaded ? `plain PyTorch: ${loader.reasons.join("; ") || "asked to"}`
+        : loader.chains ? `${loader.chains} worker${loader.chains > 1 ? "s" : ""}` : "other cores", ...loader.notes].join("; "),
     ]));
-    show("remembered", ["place", "depth", "#found", "#made", "#stored", "left alone because"], (now.remembered ? now.remembered.places : []).map((p) => [
-      p.place, p.depth || p.phase, number(p.num_hits), number(p.num_misses), bytes(p.stored_nbytes), p.why,
+    const tookHeads = ["#learning took", "#proving", "#writing", "#saved"];
+    show("remembered", ["place", "phase", "#found", "#compared", "#stored", ...tookHeads, "left alone because"], (now.remembered ? now.remembered.places : []).map((p) => [
+      p.place, p.phase, number(p.num_hits), number(p.num_checked), bytes(p.stored_nbytes),
+      ...[p.learn_s, p.prove_s, p.write_s, p.saved_s].map((s) => `${number(s, 1)} s`), p.why,
     ]));
     show("storage", ["machines", "#from the origin", "#from each other", "#found in the cache", "#requests", "#tried again", "#workers waited"], now.storage.map((s) => [
       s.machines === "here" ? "this one" : "others", bytes(s.remote_nbytes), bytes(s.peer_nbytes), bytes(s.cache_nbytes),
@@ -309,6 +328,9 @@
       const total = Object.values(r.split).reduce((a, b) => a + b, 0) || 1;
       return [r.rank, r.host, number(r.num_batches), rate(r.rate), percent(r.split.data_s / total), percent(r.split.communication_s / total), r.ended || "running"];
     }));
+    show("slowest", ["at", "loader", "#batch", "#took", "#of it waited", "what took it"], (now.slowest || []).map((s) => [
+      clock(s.at_s), where.get(s.number) || "", number(s.batch), seconds(s.step_s), seconds(s.wait_s), [inWords(s.split), s.why].filter(Boolean).join("; "),
+    ]));
     const given = Object.entries(now.about.settings || {});
     if (given.length) table(element("settings"), ["setting", "value", "from"], given.map(([name, value]) => [name, String(value), (now.about.origins || {})[name] || ""]));
     else element("settings").textContent = "All as they are by default.";
@@ -325,8 +347,44 @@
     // Of a clock that goes on nobody wants to hear each second; of an end, and of a page that is gone, everybody.
     place.setAttribute("aria-live", now.ended || state.failedSince ? "polite" : "off");
     if (place.textContent !== words) place.textContent = words;
-    document.title = `stoker: ${now.ended ? "ended" : "running"}`;
+    if (!held) document.title = `stoker: ${now.ended ? "ended" : "running"}`;
     element("command").textContent = (now.about.command || []).join(" ");
+  };
+
+  // What is known only once a run is over.
+  const drawEnd = () => {
+    const { now } = state, steps = now.steps || [];
+    element("now-heading").textContent = `The run as a whole: ${now.name}`;
+    element("summary").textContent = now.summary;
+    element("hints").replaceChildren(...now.hints.map((hint) => make("li", hint)));
+    document.querySelector("#end-section h3").hidden = !now.hints.length;
+    element("end-section").hidden = false;
+    element("steps-section").hidden = !steps.length;
+    if (!steps.length) return;
+    const all = steps.reduce((sum, [, , num]) => sum + num, 0), ends = [seconds(steps[0][0]), seconds(steps[steps.length - 1][1])];
+    chart("steps", [{ label: "steps", color: color("compute"), fill: color("compute") }],
+      [steps.map(([low]) => Math.log2(low)), steps.map(([, , num]) => num)], `${number(all)} step${all > 1 ? "s" : ""}, from ${ends[0]} to ${ends[1]}`,
+      { across: (v) => seconds(2 ** v), words: number, drawn: { paths: uPlot.paths.bars({ size: [0.9, 40], align: 1 }) } });
+  };
+
+  // Of the runs of a report the one with this number.
+  const showRun = (k) => {
+    for (const each of Object.values(state.charts)) each.plot.destroy();
+    [state.spans, state.now, state.charts] = [held.runs[k].spans, held.runs[k].now, {}];
+    const place = element("runs");
+    place.hidden = held.runs.length < 2;
+    place.replaceChildren(...held.runs.map((run, other) => {
+      const made = make("button", run.now.name);
+      made.setAttribute("aria-pressed", String(other === k));
+      made.addEventListener("click", () => showRun(other));
+      return made;
+    }));
+    element("compared-section").hidden = !held.compared;
+    if (held.compared) {
+      element("compared-heading").textContent = held.heading;
+      table(element("compared"), held.compared.heads, held.compared.rows);
+    }
+    drawTimed();
   };
 
   const draw = () => {
@@ -339,6 +397,7 @@
     const all = isCoarse && !ended && last.long > 0 ? [...state.spans, last] : state.spans;
     drawNow();
     drawTables();
+    if (held) drawEnd();
     if (all.length) {
       drawCharts(joined(all));
       drawWorkers(all);
@@ -386,5 +445,6 @@
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   document.querySelector("#workers details").addEventListener("toggle", draw);
-  ask();
+  if (held) showRun(0);
+  else ask();
 })();
