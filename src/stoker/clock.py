@@ -51,11 +51,6 @@ class Deadline:
         """Return the seconds left, never negative; None without an end."""
         return None if self._end_s is None else max(0.0, self._end_s - self._clock())
 
-    def left_ms(self) -> int | None:
-        """Return the milliseconds left, rounded up, as poll() takes them; None without an end."""
-        left_s = self.left_s()
-        return None if left_s is None else int(left_s * 1000 + 0.999)
-
     def is_before(self, other: "Deadline") -> bool:
         return self._end_s is not None and (other._end_s is None or self._end_s < other._end_s)
 

@@ -210,7 +210,9 @@ def test_a_flood_beyond_the_limit_is_turned_away_at_once(besieged):
                 by_fd[sock.fileno()] = sock
                 poll.register(sock, select.POLLIN)
             end = Deadline(HANDSHAKE_S / 2)
-            while len(closed) < num_more * MAX_STRANGERS and (ready := poll.poll(end.left_ms())):
+            while len(closed) < num_more * MAX_STRANGERS and (
+                ready := poll.poll(1000 * end.left_s())
+            ):
                 for fd, _ in ready:
                     poll.unregister(fd)
                     said = b""

@@ -1,6 +1,6 @@
 """Finds what in the code behind a loader may make two runs differ, and at which line it stands.
 
-Reads, never runs: objects by their attributes, functions by their bytecode. A finding is no proof,
+Reads, never runs: objects by their attributes, functions by their source. A finding is no proof,
 only the likeliest reason once batches differ.
 Promise: ends by its deadline, calls no property and no method of the script's, imports nothing.
 """
@@ -16,8 +16,8 @@ from typing import Any
 
 from stoker.clock import Deadline
 from stoker.trusted import is_trusted
-from stoker.verify.bytecode import NOTHING, Named, Use, attribute_of, contents, uses
 from stoker.verify.record import Finding
+from stoker.verify.sources import NOTHING, Named, Use, attribute_of, uses
 
 MAX_OBJECTS = 20_000  # a model hangs on some datasets; reading it all would name nothing more
 MAX_ITEMS = 100  # of one container: samples are alike
@@ -64,6 +64,7 @@ SUSPECTS = {
 _METHODS = {"imap_unordered": "timing", "iterdir": "folder", "rglob": "folder"}
 _KINDS = {name: kind for kind, names in SUSPECTS.items() for name in names}
 _COMPREHENSION = re.compile(r"(\.<locals>)?\.<(listcomp|setcomp|dictcomp|genexpr)>")
+_NOT_ASSIGNED_YET = types.CellType()
 _NOT_CALLED = {"os.environ", "sys.modules"}
 
 
@@ -159,7 +160,11 @@ class _Scanner:
     def _read_function(self, value: types.FunctionType) -> None:
         path = value.__qualname__
         self.add(getattr(value, "__wrapped__", None), path)
-        cells = contents(value)
+        cells = {
+            name: cell.cell_contents
+            for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+            if cell != _NOT_ASSIGNED_YET
+        }
         self._add_all(cells.values(), path)  # a trusted decorator holds the script's function
         if not _is_trusted(value.__module__):
             self._add_all(value.__defaults__ or (), path)
@@ -169,16 +174,13 @@ class _Scanner:
     # -- code ------------------------------------------------------------------------------
 
     def _read_code(
-        self, code: types.CodeType, names: Mapping[str, Any], local: dict[str, Any]
+        self, code: types.CodeType, names: Mapping[str, Any], local: Mapping[str, Any]
     ) -> None:
         if id(code) in self._seen:
             return
         self._seen[id(code)] = code
         for use in uses(code, names, local):
             self._consider(use, code)
-        for constant in code.co_consts:
-            if isinstance(constant, types.CodeType):
-                self._read_code(constant, names, dict(local))
 
     def _consider(self, use: Use, code: types.CodeType) -> None:
         word = self._word(use.value)

@@ -137,3 +137,12 @@ def test_in_the_training_loop_only_what_seeds_counts():
     assert [f for f in prints()[0] if f.inside.endswith("prints")] == []
     (found,) = [f for f in seeds() if f.inside.endswith("seeds")]
     assert (found.word, found.where) == ("time.time()", "loop")
+
+
+def test_a_decorated_function_and_a_name_that_is_not_assigned_yet_are_read():
+    @functools.cache
+    def decorated():
+        return time.time(), later
+
+    assert [found.word for found in findings(decorated)] == ["time.time()"]
+    later = 0

@@ -15,22 +15,14 @@ from stoker.live.server import STATIC
 from stoker.live.server import page_of as live_page
 from stoker.reports.metrics import names_of
 from stoker.reports.summary import readable_nbytes, summary
-from stoker.runs.buckets import Row, bounds_of
-from stoker.runs.file import Run, Totals
+from stoker.runs.buckets import bounds_of
+from stoker.runs.file import Run
 from stoker.stalls.split import WORDS, Split, split_of, summed
 
 LEAST_FRAC = 0.1  # of the steps' time, for something to be done about it
 MANY_SLOW = 3  # steps whose batch took long to make
-_OF_LOADERS = (
-    "num_batches",
-    "num_samples",
-    "wait_s",
-    "busy_s",
-    "chains",
-    "offloaded",
-    "reasons",
-    "notes",
-)
+_COUNTS = ("num_batches", "num_samples", "wait_s", "busy_s")
+_KNOWN = (*_COUNTS, "chains", "offloaded", "reasons", "notes")
 
 
 def page_of(runs: Sequence[Run], before: Run | None = None) -> str:
@@ -59,14 +51,8 @@ def _told_of(run: Run) -> dict[str, Any]:
     loaders = list(_loaders(run))
     # As a row of a span: number, batches, samples, longest step, and the parts of the time.
     rows = [
-        [
-            loader["number"],
-            loader["num_batches"],
-            loader["num_samples"],
-            0.0,
-            *loader["split"].values(),
-        ]
-        for loader in loaders
+        [each["number"], each["num_batches"], each["num_samples"], 0.0, *each["split"].values()]
+        for each in loaders
     ]
     began_s = run.spans[0].at_s if run.spans else 0.0
     slowest = [
@@ -93,13 +79,10 @@ def _loaders(run: Run) -> Iterator[dict[str, Any]]:
     for k, (loader, name) in enumerate(zip(run.loaders, names_of(run.loaders), strict=True)):
         rows = [row for span in run.spans for row in span.rows if row.number == loader["number"]]
         begun = {"chains": 0, "offloaded": False, "reasons": [], "notes": []} | loader
-        sums = {key: sum(getattr(row, key) for row in rows) for key in _OF_LOADERS[:4]}
-        last = {key: ended[k][key] for key in _OF_LOADERS} if k < len(ended) else {}
-        yield {**begun, **sums, **last, "name": name, "split": _split_of(rows)._asdict()}
-
-
-def _split_of(rows: Sequence[Row]) -> Split:
-    return summed(split_of(row.wait_s, row.busy_s, row.seen) for row in rows)
+        sums = {key: sum(getattr(row, key) for row in rows) for key in _COUNTS}
+        last = {key: ended[k][key] for key in _KNOWN} if k < len(ended) else {}
+        split = summed(split_of(row.wait_s, row.busy_s, row.seen) for row in rows)
+        yield {**begun, **sums, **last, "name": name, "split": split._asdict()}
 
 
 def _summary(run: Run) -> str:
@@ -125,26 +108,17 @@ def hints_of(run: Run) -> list[str]:
     total_s = sum(split)
     if not total_s:
         return []
-    command = shlex.join(run.about["command"])
-    found = []
-    if split.data_s + split.own_s >= LEAST_FRAC * total_s:
-        found.append(
-            f"stoker doctor -- {command}: predicts what workers, memory and machines would bring"
-        )
-        if run.about["settings"].get("off"):
-            found.append(f"stoker run -- {command}: this run was plain PyTorch")
-    if split.copy_s >= LEAST_FRAC * total_s:
-        found.append(
-            "pin_memory=True in the loader and non_blocking=True in .to(): copies beside the model's work"
-        )
-    if split.communication_s >= LEAST_FRAC * total_s and not run.about["settings"].get("gradients"):
-        found.append(
-            f"stoker probe -- {command}: measures the links, and what compressed gradients would bring"
-        )
-    if split.other_s >= LEAST_FRAC * total_s:
-        found.append(
-            "the script's own Python: a profiler (py-spy record) shows the lines; print and logging in each step are usual"
-        )
+    command, settings = shlex.join(run.about["command"]), run.about["settings"]
+    waited_s = split.data_s + split.own_s
+    hints = (
+        (waited_s, f"stoker doctor -- {command}: predicts what workers, memory and machines would bring"),
+        (waited_s if settings.get("off") else 0, f"stoker run -- {command}: this run was plain PyTorch"),
+        (split.copy_s, "pin_memory=True in the loader and non_blocking=True in .to(): copies beside the model's work"),
+        (0 if settings.get("gradients") else split.communication_s,
+         f"stoker probe -- {command}: measures the links, and what compressed gradients would bring"),
+        (split.other_s, "the script's own Python: a profiler (py-spy record) shows the lines; print and logging in each step are usual"),
+    )  # fmt: skip
+    found = [hint for part_s, hint in hints if part_s >= LEAST_FRAC * total_s]
     if sum(1 for slow in run.slowest if slow.why) >= MANY_SLOW:
         found.append("a few samples are slow to make: the table of slowest steps names them")
     return found
@@ -154,11 +128,12 @@ def _comparison(a: Run, b: Run, name_a: str, name_b: str) -> dict[str, Any]:
     """Return a table; heads of columns of numbers begin with #."""
     rows = []
     x, y = a.totals(), b.totals()
+    of_x, of_y = (1e3 / max(1, each.num_batches) for each in (x, y))  # runs are not equally long
     for name, first, second, unit in (
         ("time", x.wall_s, y.wall_s, "s"),
         ("samples a second, from the first batch on", x.rate, y.rate, ""),
         *(
-            (f"of a step: {WORDS[name]}", _of_step(first_s, x), _of_step(second_s, y), "ms")
+            (f"of a step: {WORDS[name]}", first_s * of_x, second_s * of_y, "ms")
             for name, first_s, second_s in zip(Split._fields, a.split(), b.split(), strict=True)
             if first_s or second_s
         ),
@@ -166,8 +141,3 @@ def _comparison(a: Run, b: Run, name_a: str, name_b: str) -> dict[str, Any]:
         ratio = f"{second / first:.2f}x" if first else ""
         rows.append([name, *(f"{value:,.1f} {unit}".rstrip() for value in (first, second)), ratio])
     return {"heads": ["", f"#{name_a}", f"#{name_b}", f"#{name_b} / {name_a}"], "rows": rows}
-
-
-def _of_step(seconds: float, totals: Totals) -> float:
-    """Return milliseconds of a step, for runs that are not equally long."""
-    return 1e3 * seconds / max(1, totals.num_batches)
