@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import cloudpickle
 
-LOADED = ["torch", "torchvision", "stoker.worker.main", "stoker.local.started", "tests.equality.cases", "tests.equality.stateful"]  # fmt: skip
+LOADED = ["torch", "torchvision", "stoker.worker.main", "stoker.local.started", "tests.equality.cases", "tests.equality.stateful", "tests.equality.impure"]  # fmt: skip
 _kept: list[Any] = []
 
 
