@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -152,7 +153,8 @@ class FastImages:
             self._leave(f"stoker failed: {type(error).__name__}: {error}")
 
     def _take_in(self) -> None:
-        if self._laziness is None and _FILE in sys.modules:
+        if self._laziness is None and _IMAGE in sys.modules:
+            import_module(_FILE)  # or Pillow does, when the first batch opens a file: that would be made without
             self._begin()
         laziness = self._laziness
         if laziness is None:

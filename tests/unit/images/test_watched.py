@@ -1,11 +1,14 @@
 """Whether what a library's functions call is its own still is told at every moment, and raises nothing."""
 
 import importlib.util
+import subprocess
 import sys
 
 import pytest
+from PIL import Image
 
 from stoker.images.hooks import _Watched
+from stoker.images.native import PLAIN, native
 
 NAME = "stoker_test_library"
 CODE = """
@@ -66,3 +69,24 @@ def test_what_was_replaced_before_is_not_the_librarys(library):
     module.open = lambda: None
     watched = _Watched(CALLED)
     assert not watched.is_own() and watched.replaced == NAME
+
+
+FIRST = """
+import sys
+from PIL import Image
+from stoker.fast.report import FastWish
+from stoker.images.hooks import FastImages
+assert "PIL.ImageFile" not in sys.modules  # as in a worker of which no file was opened before
+fast = FastImages(lambda shape, dtype: None, FastWish(False, {}))
+fast.look()
+Image.open(sys.argv[1]).resize((9, 9)).tobytes()
+print(sum(place.num_made for place in fast.news()), fast.why)
+"""
+
+
+@pytest.mark.skipif(native is None or native.simd == PLAIN, reason="there is no fast way here")
+def test_the_first_image_of_a_worker_is_made_fast(tmp_path):
+    file = tmp_path / "photo.jpg"
+    Image.new("RGB", (64, 48), "red").save(file)
+    made = subprocess.check_output([sys.executable, "-c", FIRST, file], text=True)
+    assert made.split() == ["1"]
