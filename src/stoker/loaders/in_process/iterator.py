@@ -115,7 +115,8 @@ class InProcessIterator(FirstBatches):
     def _look(self) -> Any:
         """Make one batch here between two fingerprints, and decide who makes the others.
 
-        In a later epoch processes begin with it as well, if what is known by now lets them.
+        Processes begin only then, in later epochs too: beside them this batch takes seven times as long on
+        two cores, as torch's threads wait for each other at each operation.
         """
         usual = self._options.usual
         loop_draws = usual is None and save_generators() != self._generators
@@ -125,14 +126,7 @@ class InProcessIterator(FirstBatches):
         at_most_s = max(self._fetch_s, FIRST_LOOK_S)
         look = again = self._watched(Deadline(at_most_s, thread_cpu_s))
         began_s = now_s()
-        try:
-            if usual and not look.why_not and not self._evidence(look, look, False).why_here():
-                self._begin(index, before, usual.num_workers(self._options.num_slots))
-                began_s = now_s()
-            batch = self._dataset_fetcher.fetch(index)
-        except BaseException as error:
-            self._give_back(error)
-            raise
+        batch = self._dataset_fetcher.fetch(index)
         self._fetch_s = now_s() - began_s
         self._generators = save_generators()
         self._draws = self._generators != before
@@ -142,7 +136,7 @@ class InProcessIterator(FirstBatches):
         self._fingerprint = look.seen
         why = again.why_not or self._evidence(look, again, loop_draws).why_here()
         why = why or self._surprise(batch)
-        if not why and self._driver is None:
+        if not why:
             why = self._begin(index, before, self._usual.num_workers(self._options.num_slots))
         if why:
             self._leave(why)
@@ -173,16 +167,6 @@ class InProcessIterator(FirstBatches):
         if self._draws != self._usual.samples_draw:
             return "its samples draw random numbers in some epochs only"
         return ""
-
-    def _give_back(self, error: BaseException) -> None:
-        """Go on as torch: making the batch, which processes may be at already, raised `error`."""
-        if self._driver is None:
-            return
-        if isinstance(error, Exception):
-            self._leave("its first batch raised an error")
-        else:  # Ctrl-C, which says nothing about the loader
-            self._close(0.0)
-            self._step = InProcessIterator._here
 
     def _watched(self, deadline: Deadline) -> _Look:
         began_s = thread_cpu_s()
