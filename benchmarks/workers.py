@@ -1,7 +1,7 @@
 """How workers start, and what they take, by this Python's default start method or --method.
 
     list     a list of (path, label) pairs: seconds to the first batch of the last epoch, memory beyond the trainer's then
-    growth   the same list, read once as a whole: how much more memory all processes take than at the third batch
+    growth   the same list, read once as a whole: how much more memory all processes take than when each worker had given a batch
     photos   512 photographs, augmented; workers begin anew in each epoch
     val      512 photographs, resized and cropped in the middle, without draws
     first    256 small samples: seconds from iter() to the first batch of the run
@@ -24,7 +24,7 @@ from remembered_photos import Photos
 from torch.utils.data import DataLoader, Dataset
 
 BATCH, NUM_READ = 4096, 60  # of the list; batches that are read of an epoch of case `list`
-GROWTH_FROM, LOOK_EVERY = 2, 40  # batches
+LOOK_EVERY = 40  # batches
 
 
 class Pairs(Dataset):
@@ -101,10 +101,11 @@ def growth(flags: argparse.Namespace) -> dict[str, float]:
         Pairs(flags.num), BATCH, shuffle=True, num_workers=flags.num_workers, multiprocessing_context=method
     )  # fmt: skip
     began = most = 0
+    from_batch = flags.num_workers  # each has given one: those that still start are no growth
     for _, number in epochs(loader, 1):
-        if number == GROWTH_FROM:
+        if number == from_batch:
             began = pss_nbytes(ours())
-        elif number > GROWTH_FROM and number % LOOK_EVERY == 0:
+        elif number > from_batch and number % LOOK_EVERY == 0:
             most = max(most, pss_nbytes(ours()))
     return {"growth_gb": (most - began) / GB}
 
