@@ -76,7 +76,7 @@ def test_loaders_of_one_line_are_told_apart(tmp_path):
     train, val = "(range, 40 samples, batch_size=4)", "(range, 12 samples, batch_size=6)"
     for loader in (f"train.py:5 {train}", f"train.py:5 {val}", f"train.py:5 {val} #2"):
         assert f"{loader}: " in told
-        assert f"{loader}</td>" in page
+        assert f'"name": "{loader}"' in page
         assert f'{loader}",' in table
 
 
@@ -102,7 +102,7 @@ def test_slow_steps_are_named_by_sample_and_function(tmp_path):
     assert shown.returncode == 0
     page = (tmp_path / "stoker-report.html").read_text()
     assert "most of it in decode" in page
-    assert "Memory of workers and what they start: " in page
+    assert "memory of workers and what they start: " in page
 
 
 @pytest.mark.parametrize("end", ["SIGKILL", "os._exit", "raise", "exec", "abort"])
