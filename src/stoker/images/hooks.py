@@ -154,7 +154,9 @@ class FastImages:
 
     def _take_in(self) -> None:
         if self._laziness is None and _IMAGE in sys.modules:
-            import_module(_FILE)  # or Pillow does, when the first batch opens a file: that would be made without
+            import_module(
+                _FILE
+            )  # or Pillow does, when the first batch opens a file: that would be made without
             self._begin()
         laziness = self._laziness
         if laziness is None:
