@@ -42,13 +42,13 @@ def uses(code: types.CodeType, names: Mapping[str, Any], local: Mapping[str, Any
     """
     nodes = [node for part in _parts_of(code) for node in ast.walk(part)]
     own: dict[str, Any] = {**dict.fromkeys(code.co_varnames, NOTHING), **local}
-    called, used = [], []
+    called, used = set(), []
     beside: dict[int, set[str]] = {}
     for node in nodes:
         if isinstance(node, ast.Import | ast.ImportFrom):
             own |= _imported(node)
-        elif isinstance(node, ast.Call) and all(ast.unparse(a) == "None" for a in node.args):
-            called += [] if node.keywords else [node.func]
+        elif isinstance(node, ast.Call) and not node.keywords and all(map(_is_none, node.args)):
+            called.add(node.func)
         elif isinstance(node, ast.Name | ast.Attribute):
             name = node.id if isinstance(node, ast.Name) else node.attr
             beside.setdefault(node.end_lineno or 0, set()).add(name)
@@ -62,24 +62,27 @@ def uses(code: types.CodeType, names: Mapping[str, Any], local: Mapping[str, Any
 
 def _parts_of(code: types.CodeType) -> list[ast.AST]:
     """Return where a code object is in its file: lambdas that begin on one line are not told apart."""
-    tree = _tree(code.co_filename)
-    if code.co_name == "<module>":
-        return [tree]
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-    return [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, kinds) and getattr(node, "name", "<lambda>") == code.co_name
-        and min(part.lineno for part in (node, *getattr(node, "decorator_list", ()))) == code.co_firstlineno
-    ]  # fmt: skip
+    line = 0 if code.co_name == "<module>" else code.co_firstlineno
+    return _functions(code.co_filename).get((code.co_name, line), [])
 
 
 @functools.lru_cache(maxsize=256)
-def _tree(file: str) -> ast.Module:
+def _functions(file: str) -> dict[tuple[str, int], list[ast.AST]]:
+    """Return a file's functions by name and first line, decorators included; itself as <module>, 0."""
     try:
-        return ast.parse("".join(linecache.getlines(file)))
+        tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):
-        return ast.Module([], [])
+        return {}
+    found: dict[tuple[str, int], list[ast.AST]] = {("<module>", 0): [tree]}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            line = min(part.lineno for part in (node, *getattr(node, "decorator_list", ())))
+            found.setdefault((getattr(node, "name", "<lambda>"), line), []).append(node)
+    return found
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> dict[str, Any]:

@@ -52,10 +52,8 @@ LARGE_NBYTES = 1 << 20
 FRAC_OF_FREE = 0.5  # memory that a packed job may take, beside the script's own copy
 _LIBRARIES = "libraries"  # in a trail
 SEARCH_S = 5.0  # for the attribute that cannot be pickled
-MAIN = (
-    "__main__",
-    "__mp_main__",
-)  # the script; the second where multiprocessing has imported it anew
+# The script; by the second name where multiprocessing has imported it anew.
+MAIN = ("__main__", "__mp_main__")
 _ALIGN = 64
 
 
