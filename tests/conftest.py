@@ -4,7 +4,7 @@ Processes, Python threads, file descriptors and /dev/shm entries. Mappings of sl
 purpose; that the pool does not grow is tests/equality/test_leaks.py's business.
 """
 
-import functools
+import atexit
 import gc
 import multiprocessing
 import os
@@ -63,8 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
     blocked = Path(tempfile.mkdtemp(prefix="stokers-tests-cache-"))
     (blocked / "stoker").touch()  # no folder can be made there
     os.environ["XDG_CACHE_HOME"] = str(blocked)
-    config.add_cleanup(functools.partial(shutil.rmtree, blocked, ignore_errors=True))
-    config.add_cleanup(functools.partial(shutil.rmtree, state, ignore_errors=True))
+    for folder in (blocked, state):  # not earlier: what stoker writes at the end would make it anew
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
     as_from_a_terminal()
     methods.use(config.getoption("--start-method"))
 
