@@ -44,6 +44,7 @@ def use(method: str | None) -> None:
     """Make a method the default. None: this Python's own."""
     if method is not None:
         multiprocessing.set_start_method(method, force=True)
+    _kept.append(multiprocessing.Value("i", 0))  # its file is kept for all others
     if multiprocessing.get_start_method() == "fork":
         return
     os.environ.setdefault("PYTHONHASHSEED", "1")  # as `stoker run --cluster` sets one
@@ -51,7 +52,6 @@ def use(method: str | None) -> None:
     resource_tracker.ensure_running()
     forkserver.set_forkserver_preload(LOADED)
     forkserver.ensure_running()  # before a test could be told to have left it behind
-    _kept.append(multiprocessing.Value("i", 0))  # its file is kept for all others
 
 
 class _Pickler(cloudpickle.Pickler):

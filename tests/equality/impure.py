@@ -654,7 +654,7 @@ class SharedValue(Base):
 
 
 class SharedTensor(Base):
-    becomes = "other processes may change"
+    becomes = KEPT
 
     def __init__(self, folder):
         super().__init__(folder)
@@ -662,6 +662,29 @@ class SharedTensor(Base):
 
     def __getitem__(self, i):
         return numbers(i, work(i) * self.value[0].item())
+
+
+class LargeSharedTensor(SharedTensor):
+    becomes = "other processes may change"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.more = torch.ones(1 << 18).share_memory_()  # 1 MB, and the other
+
+
+class TellsByASharedTensor(SharedTensor):
+    """One sample writes what the training loop reads."""
+
+    becomes = "changes something"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.told = torch.zeros(NUM).share_memory_()
+
+    def __getitem__(self, i):
+        if i == 7:
+            self.told[i] += 1
+        return super().__getitem__(i)
 
 
 class Listing(Base):
@@ -1450,7 +1473,7 @@ VOLATILE = {
     OpenFile,
 }
 RAISES = {FailsLate, FailsInside}
-CHANGED = {ReplacedOnce}  # by the script, between epochs
+CHANGED = {ReplacedOnce, TellsByASharedTensor}  # by the script, between epochs
 COLLATED = {OddSample}
 OF_ONE_RUN = {ReadsEnvironment}  # kept, but for no other run
 ALL = [

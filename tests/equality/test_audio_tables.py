@@ -106,7 +106,8 @@ def test_batches_are_torchs_and_tables_are_made_once(make, told):
 
     both(make_loader, lambda loader: loader, settings=OFF)
     assert {place.place for place in told.places()} == MAKES[make]
-    assert all(place.num_made >= 40 and not place.why for place in told.places())
+    # Workers that are not forked import the library for their first samples, which are not counted.
+    assert all(place.num_made >= 24 and not place.why for place in told.places())
 
 
 def test_off_is_off(told):

@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from stoker.config import Settings
+from tests import methods
 from tests.equality.cases import Case, make_loader
 from tests.equality.forms import FORMS, Form, large
 from tests.equality.sides import QUIET, both
@@ -320,3 +321,48 @@ def test_what_workers_write_to_shared_memory_reaches_the_trainer(persistent):
         yield loader.dataset.seen
 
     both(lambda w: DataLoader(Counting(), 3, num_workers=w, persistent_workers=persistent), run)
+
+
+class Scaled(Dataset):
+    """Its tensor is one that the loop and workers share where a dataset is pickled."""
+
+    def __init__(self, writes_at=None):
+        self.scale, self.writes_at = torch.ones(3), writes_at
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        if index == self.writes_at:
+            self.scale += 1
+        return index * self.scale
+
+
+def kept_alive(dataset):
+    return lambda workers: DataLoader(
+        dataset(), 2, num_workers=workers, persistent_workers=True, multiprocessing_context="forkserver"
+    )  # fmt: skip
+
+
+@pytest.mark.away
+def test_a_tensor_that_the_loop_shares_with_workers_travels_until_the_loop_writes_to_it(places):
+    def run(loader):
+        for epoch in range(3):
+            yield from loader
+            loader.dataset.scale.fill_(2.0 + epoch)
+
+    with methods.helpers():
+        both(kept_alive(Scaled), run)
+    assert places.num_away == 12  # those of the first epoch
+
+
+@pytest.mark.away
+def test_what_a_sample_writes_to_such_a_tensor_is_written_where_the_loop_sees_it(places):
+    def run(loader):
+        for _ in range(2):
+            yield from loader
+            yield loader.dataset.scale.clone()
+
+    with methods.helpers():
+        both(kept_alive(partial(Scaled, 11)), run, workers=1)
+    assert places.num_away == 5  # those before

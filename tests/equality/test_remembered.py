@@ -350,6 +350,29 @@ def test_subsets_and_concatenations_share_what_they_hold(folder):
     assert place_of(impure.OwnGenerator)[1].num_hits > impure.NUM
 
 
+def test_a_tensor_that_the_loop_shares_with_workers_counts_as_it_is(folder):
+    def run(loader):
+        for epoch in range(8):
+            yield from loader
+            loader.dataset.value.fill_(1.0 + (epoch == 4))
+
+    make = loader_of(impure.SharedTensor, folder, persistent_workers=True)
+    both(make, run, settings=ON)
+    why, counts = place_of(impure.SharedTensor)
+    assert (why, counts.num_differed) == ("", 0)
+    assert counts.num_hits > 3 * impure.NUM
+
+
+def test_what_a_sample_tells_the_loop_by_a_shared_tensor_is_told_each_time(folder):
+    def run(loader):
+        for _ in range(8):
+            yield from loader
+            yield loader.dataset.told.clone()
+            loader.dataset.told.zero_()
+
+    both(loader_of(impure.TellsByASharedTensor, folder, persistent_workers=True), run, settings=ON)
+
+
 # -- what may happen to the shelf, and who may watch -------------------------------------------------
 
 

@@ -19,6 +19,9 @@ from monai import data, transforms  # noqa: E402
 NUM, EPOCHS = 16, 10
 ON = Settings(quiet=True, cache="auto")
 pytestmark = [
+    # It writes addresses of its transforms into the data: those of workers that are not forked are others
+    # in each epoch, and nothing is kept. And each of torch's workers would import it, for 6 s.
+    pytest.mark.forks,
     pytest.mark.filterwarnings("ignore"),  # of MONAI's own, about its options
 ]
 

@@ -163,6 +163,7 @@ EVERYBODY_MAY = {
     "orphans",
     "poll_loop",
     "redirect",
+    "shared_tensors",
     "at_fork",
     "bars",
     "speak",

@@ -198,11 +198,15 @@ def tensor(walker: Walker, value: torch.Tensor, path: str) -> None:
     told = value.dtype, *value.shape, value.requires_grad, value.is_conj(), value.is_neg()
     walker.put(b"t", repr(told).encode())
     walker.walk_subclass(value, path)
-    if value.is_shared():
-        raise Unwatchable(f"{path}: a tensor that other processes may change")
     walker.weigh(value.nbytes, path)
     plain = value.detach().as_subclass(torch.Tensor)
     memory = plain.untyped_storage()
+    if walker.shared is not None and walker.shared.holds(memory):
+        walker.put(b"t", f"{plain.storage_offset()} {plain.stride()}".encode())
+        return
+    if value.is_shared():
+        plain = _copied(walker, plain, path)
+        memory = plain.untyped_storage()
     bounds = memory.data_ptr(), memory.data_ptr() + memory.nbytes()
     if not memory.resizable():  # not torch's own
         _refuse_shared(walker, bounds, path)
@@ -216,6 +220,17 @@ def tensor(walker: Walker, value: torch.Tensor, path: str) -> None:
             raise Unwatchable(f"{path}: a large tensor that is not contiguous")
         plain = plain.contiguous()
     _put_memory(walker, plain.reshape(-1).view(torch.uint8), path)
+
+
+def _copied(walker: Walker, value: torch.Tensor, path: str) -> torch.Tensor:
+    """Return a copy of a tensor that other processes may change: whoever asked compares it from now on."""
+    memory = value.untyped_storage()
+    copy = None if walker.apart is None else walker.apart.shared.add(memory)
+    if walker.apart is None or copy is None:
+        raise Unwatchable(f"{path}: a tensor that other processes may change")
+    walker.apart.memory.append((memory.data_ptr(), memory.data_ptr() + memory.nbytes()))
+    shown = torch.empty(0, dtype=value.dtype)
+    return shown.set_(copy.untyped_storage(), value.storage_offset(), value.shape, value.stride())
 
 
 def _put_pages(walker: Walker, address: int, nbytes: int) -> bool:

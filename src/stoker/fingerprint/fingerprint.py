@@ -25,6 +25,7 @@ from stoker.clock import Deadline
 from stoker.fingerprint import code, data
 from stoker.fingerprint.walker import Apart, Handler, TooLarge, Unwatchable, Walker
 from stoker.fingerprint.written import WrittenPages
+from stoker.shared_tensors import SharedTensors
 
 __all__ = ["Apart", "TooLarge", "Unwatchable", "fingerprint"]
 
@@ -44,6 +45,7 @@ def fingerprint(
     limit_nbytes: float = math.inf,
     pages: WrittenPages | None = None,
     apart: Apart | None = None,
+    shared: SharedTensors | None = None,
 ) -> bytes:
     """Return 16 bytes that change when anything reachable from `roots` changes.
 
@@ -53,12 +55,13 @@ def fingerprint(
     that functions import when they are called. limit_nbytes: of arrays and tensors, mapped files
     left out. pages: watch large arrays and tensors by page, in place of reading them; then the
     fingerprint is comparable only with others of this process. apart: is given the generators in
-    reach, which are then not hashed, and where arrays and tensors lie. Raises Unwatchable, TooLarge
-    beyond the limit.
+    reach, which are then not hashed, and where arrays and tensors lie. shared: whoever asks compares
+    what these hold. Raises Unwatchable, TooLarge beyond the limit.
     """
     walker = Walker(
-        (*_HANDLERS, *_of_imported()), deadline, banned, trail, lazy, limit_nbytes, pages, apart
-    )
+        (*_HANDLERS, *_of_imported()), deadline, banned, trail, lazy, limit_nbytes, pages, apart,
+        shared,
+    )  # fmt: skip
     try:
         if pages is not None:
             pages.look()

@@ -22,6 +22,7 @@ import torch
 
 from stoker.clock import Deadline
 from stoker.fingerprint.written import WrittenPages
+from stoker.shared_tensors import SharedTensors
 from stoker.trusted import is_trusted
 
 # Exactly of these classes, whose text tells all; what a class of the script's adds is walked.
@@ -60,12 +61,14 @@ class TooLarge(Unwatchable):
 class Apart:
     """What a walk meets and a fingerprint can leave out. memory: start and end of each array's and
     tensor's bytes; leaves_scratch_out: leave out what random transforms of libraries note of
-    each call; not_private: where memory lies that others may change, once looked up."""
+    each call; not_private: where memory lies that others may change, once looked up; shared: the
+    tensors in shared memory."""
 
     generators: list[Any] = field(default_factory=list)
     memory: list[tuple[int, int]] = field(default_factory=list)
     leaves_scratch_out: bool = False
     not_private: list[tuple[int, int]] | None = None
+    shared: SharedTensors = field(default_factory=SharedTensors)
 
 
 class Walker:
@@ -81,9 +84,11 @@ class Walker:
         limit_nbytes: float,
         pages: WrittenPages | None = None,
         apart: "Apart | None" = None,
+        shared: SharedTensors | None = None,
     ) -> None:
         self.pages = pages
         self.apart = apart
+        self.shared = shared
         self._handlers = handlers
         self.banned = banned
         self.lazy = set() if lazy is None else lazy

@@ -34,6 +34,7 @@ from stoker.loaders.driver import ENDED, TIMED_OUT, Died, Driver, Failed
 from stoker.memory.store import Wish
 from stoker.scheduler.decider import Stream
 from stoker.scheduler.tasks.plan import may_run_ahead
+from stoker.shared_tensors import SharedTensors
 from stoker.storage.asking.upcoming import SamplerAhead, Teller, teller
 from stoker.trusted import looked_for_children
 from stoker.wire.batch_codec import loads
@@ -161,7 +162,7 @@ class StreamIterator(_MultiProcessingDataLoaderIter):
             and may_run_ahead(self._index_sampler)
         )
         num_slots = max(options.num_slots, options.num_chains) if may_be_free else 0
-        job = self._job(options)
+        job = self._job(options)._replace(shared=None if is_forked else SharedTensors())
         self._state = state = Stream(
             num_chains=options.num_chains,
             prefetch_factor=self._prefetch_factor,

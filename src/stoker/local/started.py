@@ -9,9 +9,13 @@ import contextlib
 import multiprocessing.process
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import torch
 
 from stoker import at_fork
 from stoker.local import fork_server, one_copy
@@ -20,6 +24,7 @@ from stoker.local.forks import fork_without_hooks
 from stoker.local.sizing import usable_cores
 from stoker.local.template import Template
 from stoker.scheduler.tasks.slot import Slot
+from stoker.shared_tensors import SharedTensors
 from stoker.trusted import looked_for_children
 
 
@@ -34,11 +39,13 @@ class Started(Template):
         first: Sequence[Slot],
         is_to_look: bool = False,
         shared: object = None,
+        tensors: SharedTensors | None = None,
     ) -> None:
         """Start the template by the first of the processes. Raises what starting it raises.
 
         context, processes, body, first, shared: see `Template`; the body travels, with all that it holds;
-        is_to_look: whether workers will ask what the script has put into libraries.
+        is_to_look: whether workers will ask what the script has put into libraries; tensors: of the body,
+        is given those that workers and loop share.
         """
         theirs = self._open(processes)
         self._process = own = processes[0]
@@ -50,7 +57,8 @@ class Started(Template):
         fork_server.begin(context)
         own._target, own._args = _serve, (theirs, processes[1:], body, is_to_look, shared)  # type: ignore[attr-defined]
         try:
-            own.start()
+            with _noting(tensors):
+                own.start()
         except BaseException:
             self._control.close()
             raise
@@ -71,6 +79,28 @@ class Started(Template):
             self._process.join()
         with contextlib.suppress(ValueError):  # it is still ending: the fork server waits for it
             self._process.close()
+
+
+@contextlib.contextmanager
+def _noting(tensors: SharedTensors | None) -> Iterator[None]:
+    """Note the storages of the tensors on the CPU that are pickled meanwhile: torch shares them.
+    Source: torch/multiprocessing/reductions.py `init_reductions`, 2.13."""
+    reducers = ForkingPickler._extra_reducers  # type: ignore[attr-defined]
+    torchs = reducers[torch.UntypedStorage]
+
+    def reduced(storage: torch.UntypedStorage) -> Any:
+        told = torchs(storage)  # by now it is where it stays
+        if tensors is not None:
+            tensors.note(storage)
+        return told
+
+    reducers[torch.UntypedStorage] = reduced
+    try:
+        yield
+    finally:
+        reducers[torch.UntypedStorage] = torchs
+    if tensors is not None:
+        tensors.add_noted()
 
 
 def _serve(

@@ -260,7 +260,9 @@ class Place(Standing):
             self._leave(trace)
         has_imported = self._desk.watch_readers()  # then a file may have been opened unseen
         took_another = prefix.took_another()  # which may have drawn
-        if trace or has_drawn or has_imported or took_another:
+        # By another process, or by this very sample.
+        has_moved = not prefix.apart.shared.is_as_it_was
+        if trace or has_drawn or has_imported or took_another or has_moved:
             self._tally.count(num_misses=1)
         else:
             made = Made(reached, paths, began_ns, made_s)

@@ -175,4 +175,5 @@ class Prefix:
     def _has_moved(self) -> bool:
         values, lengths = self._surface
         now, lengths_now = self._surface_now()
-        return lengths != lengths_now or len(now) != len(values) or not all(map(is_, now, values))
+        is_same = lengths == lengths_now and len(now) == len(values) and all(map(is_, now, values))
+        return not (is_same and self.apart.shared.is_as_it_was)

@@ -28,13 +28,14 @@ class Section(IntEnum):
     STATE = 8  # BATCH, ENDED: what a stateful worker was asked for. STATE: what it begins with
     SHAPES = 9  # BATCH, FAILURE, from worker to host: how its storages are viewed
     WIRE = 10  # BATCH, FAILURE, to the trainer: the bytes that it took between two machines
-    WHY = 11  # NOT_INDEPENDENT: what the task did
+    WHY = 11  # NOT_INDEPENDENT: what the task did; SHARED: it wrote to shared tensors, on another machine
     GIVEN = 12  # BATCH: offsets of extents that the worker keeps no count of any more
     FAST = 13  # BATCH, ENDED: what is new of faster functions
     SLOW = 14  # BATCH, FAILURE: why it took so long, in words
 
 
 NO_DATA = memoryview(b"")
+SHARED = b"shared"
 _HEAD = struct.Struct("<BQ")
 _TAKEN = struct.Struct("<QQQ?")
 _COUNT = struct.Struct("<Q")

@@ -10,9 +10,13 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import _DatasetKind
 
+from stoker.clock import Deadline
 from stoker.fast.report import FastWish
 from stoker.fingerprint.modes import modes
 from stoker.memory.store import WishAway
+from stoker.shared_tensors import SharedTensors
+
+OWN_NBYTES = 16  # of a fingerprint
 
 
 class Job(NamedTuple):
@@ -35,10 +39,20 @@ class Job(NamedTuple):
     fast: FastWish | None = None  # of libraries' functions, by faster ones
     names_slow: bool = False  # tell which sample and function made a batch slow
     has_slow: bool = False  # some were, in earlier epochs
+    shared: SharedTensors | None = None  # where it was pickled; the last: see there
 
     @property
     def is_iterable(self) -> bool:
         return self.dataset_kind == _DatasetKind.Iterable
+
+    def fingerprint(self, deadline: Deadline, **options: Any) -> bytes:
+        """Return the fingerprint of what a batch may depend on, in 16 bytes: of what is this process's
+        own. Where shared tensors have changed since iter() more follow, like no others. options: see `fingerprint`.
+        Raises Unwatchable."""
+        from stoker.fingerprint.fingerprint import fingerprint  # the trainer needs none of it
+
+        own = fingerprint(self.reachable(), deadline, shared=self.shared, **options)
+        return own if self.shared is None or self.shared.is_as_it_was else own + os.urandom(8)
 
     def reachable(self) -> dict[str, object]:
         """Return what a batch may depend on beside its indices and the three global generators."""

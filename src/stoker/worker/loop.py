@@ -26,7 +26,7 @@ from stoker import trusted
 from stoker.clock import Deadline, now_s, thread_cpu_s
 from stoker.fast.place import FastFunctions
 from stoker.fast.report import pack_news
-from stoker.fingerprint.fingerprint import Unwatchable, fingerprint
+from stoker.fingerprint.fingerprint import Unwatchable
 from stoker.memory.stand_in import Memory
 from stoker.scheduler.tasks.point import Point, SavedPoint
 from stoker.stalls.slow import SlowBatches, look
@@ -38,6 +38,7 @@ from stoker.wire.frame import Flag, Header, Kind, pack
 from stoker.wire.marks import NOTHING
 from stoker.wire.sections import (
     NO_DATA,
+    SHARED,
     Section,
     Taken,
     pack_offsets,
@@ -48,7 +49,7 @@ from stoker.wire.sections import (
     unpack_taken,
 )
 from stoker.worker.early import Early
-from stoker.worker.job import Job
+from stoker.worker.job import OWN_NBYTES, Job
 from stoker.worker.saved import Saver, has_state, load_dataset, proof_of
 from stoker.worker.seeding import restore_generators, save_generators, seed_generators
 
@@ -75,6 +76,7 @@ class Worker:
         self._chain = chain
         self._channel = channel
         self._room = room
+        self._copies = job.shared if job.tells_shapes else None  # on another machine than the loop
         self._inbox: deque[Frame] = deque()  # tasks that came while another was at work
         self._told_task = -1  # the last one of those whose files were told
         self.heap: Heap | None = None
@@ -257,7 +259,7 @@ class Worker:
         state = b""
         if point is not None or must_report:
             state = self._watch(Deadline(None)) or b""
-        if point is not None and state == point.fingerprint:
+        if point is not None and state[:OWN_NBYTES] == point.fingerprint[:OWN_NBYTES]:
             restore_generators(point.generators)
             self._skip_until = point.task_id
         self._fingerprint = state
@@ -286,6 +288,9 @@ class Worker:
             return
         started_s = now_s()
         batch = self._fetch(indices, bool(header.flags & Flag.STATE))
+        if self._copies is not None and not self._copies.is_as_it_was:
+            self._refuse(header.task_id, header.chain, SHARED)  # it is made where the loop sees it
+            return
         if batch is ENDED:
             extra = self._extra(None)
             head = pack(Kind.ENDED, task_id=header.task_id, extra_nbytes=len(extra))
@@ -457,7 +462,7 @@ class Worker:
 
     def _watch(self, deadline: Deadline) -> bytes | None:
         try:
-            return fingerprint(self._job.reachable(), deadline)
+            return self._job.fingerprint(deadline)
         except Unwatchable:
             return None
 
@@ -476,13 +481,17 @@ class Worker:
         restore_generators(mine)
         moved = self._watch(Deadline(None)) != self._fingerprint
         if drew or moved:
-            why = pack_section(Section.WHY, b"moved" if moved else b"drew")
-            head = pack(Kind.NOT_INDEPENDENT, task_id=task_id, chain=chain, extra_nbytes=len(why))
-            self._channel.send(head, why)
+            self._refuse(task_id, chain, b"moved" if moved else b"drew")
         else:
             answer = self._encoded(batch)
             del batch
             self._answer(task_id, chain, answer, None, free=True)
+
+    def _refuse(self, task_id: int, chain: int, what: bytes) -> None:
+        """Say what the task did that makes its batch worthless."""
+        why = pack_section(Section.WHY, what)
+        head = pack(Kind.NOT_INDEPENDENT, task_id=task_id, chain=chain, extra_nbytes=len(why))
+        self._channel.send(head, why)
 
 
 def _without_ours(trace: types.TracebackType | None) -> types.TracebackType | None:

@@ -106,7 +106,9 @@ class Driver:
             here = (
                 Template(processes, body, first, shared=job.dataset)
                 if is_forked
-                else Started(context, processes, body, first, wish is not None, job.dataset)
+                else Started(
+                    context, processes, body, first, wish is not None, job.dataset, job.shared
+                )
             )
         except BaseException:  # its traceback may live on, and this with it
             self._memory.give_back(is_written_to=True)
@@ -122,7 +124,7 @@ class Driver:
             if fleet is not None and not fleet.is_gone:
                 away = fleet.open(here.start(PACKER), min(arena_nbytes, ARENA_NBYTES))
                 self._workers = Workers(here, self._memory, away)
-                self._helpers = Helpers(fleet, away, self._workers.away)
+                self._helpers = Helpers(fleet, away, self._workers.away, job.shared)
             self._begin(held_limit_nbytes, job)
         except BaseException:
             self.close(0.0)
@@ -181,6 +183,8 @@ class Driver:
 
     def draw(self, indices: object, wants_state: bool = False) -> None:
         """Have the sampler's next index list made into a batch."""
+        if self._helpers.have_to_leave():
+            self._hear_helpers()
         self._apply(Drawn(dumps(indices), wants_state))
 
     def wait_next(self, deadline: Deadline) -> Any:

@@ -18,6 +18,7 @@ from stoker.scheduler.tasks.slot import Slot
 if TYPE_CHECKING:  # its packages may not be installed where no other machine is asked for
     from stoker.remote.trainer.away import Away
     from stoker.remote.trainer.fleet import Fleet
+    from stoker.shared_tensors import SharedTensors
 
 # A loop that has paused so long says again how many workers it wants: they may have been given back
 # (remote/trainer/receiver.py, IDLE_S). Not more often: whoever works without them shall not keep them.
@@ -110,18 +111,33 @@ class Alone:
         """Return what others offer, if it is new. limit: workers that could be used at all."""
         return None
 
+    def have_to_leave(self) -> bool:
+        """Whether other machines cannot help any more from here on."""
+        return False
+
+    def leave(self) -> None:
+        """Lose the workers on other machines, for good."""
+
     def end_silent(self) -> None:
         """Note that nothing came for silent_s."""
 
 
 class Helpers(Alone):
-    """Tracks what other machines do for one loader. workers_there: slots with a worker there."""
+    """Tracks what other machines do for one loader. workers_there: slots with a worker there; shared:
+    tensors that this machine's workers share with the loop, of which those there have copies."""
 
-    def __init__(self, fleet: "Fleet", away: "Away", workers_there: Set[Slot]) -> None:
+    def __init__(
+        self,
+        fleet: "Fleet",
+        away: "Away",
+        workers_there: Set[Slot],
+        shared: "SharedTensors | None" = None,
+    ) -> None:
         from stoker.remote.trainer.fleet import SILENT_S
 
         self._fleet, self.away, self._there = fleet, away, workers_there
         self._full_silence_s = SILENT_S
+        self._shared = shared
         if fleet not in _known:
             _known[fleet] = Demand(*fleet.bounds) if fleet.bounds else None
             forks.also_spare.append(lambda: fleet.pool)
@@ -173,6 +189,16 @@ class Helpers(Alone):
         self._offered = offered
         capacity, _, crowd = offered
         return Offered(capacity, num_local, self.away.fingerprint, crowd)
+
+    def have_to_leave(self) -> bool:
+        if self._shared is None or self._shared.is_as_it_was:
+            return False
+        self.leave()
+        return True
+
+    def leave(self) -> None:
+        self._shared = None
+        self.away.leave()
 
     def _want(self, limit: int, num_local: int, has_paused: bool) -> None:
         """Ask for as many hosts as the loop needs, if that is new or it has paused."""

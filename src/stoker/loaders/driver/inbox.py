@@ -31,7 +31,14 @@ from stoker.wire.arena import Lender
 from stoker.wire.batch_codec import decode
 from stoker.wire.channel import Frame
 from stoker.wire.frame import INLINE, PLACE, Flag, Header, Kind
-from stoker.wire.sections import NO_DATA, Section, unpack_offsets, unpack_sections, unpack_wire
+from stoker.wire.sections import (
+    NO_DATA,
+    SHARED,
+    Section,
+    unpack_offsets,
+    unpack_sections,
+    unpack_wire,
+)
 from stoker.wire.stream_copy import STREAM_NBYTES, WHY_NONE
 
 Sections = dict[Section, memoryview]
@@ -101,7 +108,10 @@ class Inbox:
                 assert slot.chain is not None
                 self.begun[slot.chain] = header.task_id, bytes(sections[Section.STATE])
             case Kind.NOT_INDEPENDENT:
-                return [NotIndependent(slot, header.task_id, bytes(sections[Section.WHY]).decode())]
+                why = bytes(sections[Section.WHY])
+                if why != SHARED:
+                    return [NotIndependent(slot, header.task_id, why.decode())]
+                self._helpers.leave()  # which ends this worker
             case Kind.DIVERGED:
                 return [ReplayDiverged(slot)]
             case Kind.READY:

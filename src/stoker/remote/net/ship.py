@@ -181,7 +181,9 @@ def _looks(job: Job, trail: dict[str, str], lazy: set[str]) -> bytes:
     banned = frozenset() if os.environ.get("PYTHONHASHSEED") else frozenset({"hash"})
     limit = FRAC_OF_FREE * available_nbytes()
     try:
-        looks = fingerprint(job.reachable(), Deadline(None), banned, trail, lazy, limit)
+        looks = job.fingerprint(
+            Deadline(None), banned=banned, trail=trail, lazy=lazy, limit_nbytes=limit
+        )
         trail[_LIBRARIES] = _put_in()
         return looks
     except TooLarge as error:
@@ -421,7 +423,7 @@ def unpack(manifest: Manifest, pieces: Sequence[memoryview]) -> Job:
     _be_main(main_classes)
     note_surroundings()
     trail: dict[str, str] = {}
-    looks = fingerprint(job.reachable(), Deadline(None), trail=trail).hex()
+    looks = job.fingerprint(Deadline(None), trail=trail).hex()
     trail[_LIBRARIES] = _put_in()
     if looks != manifest.fingerprint or trail[_LIBRARIES] != manifest.trail[_LIBRARIES]:
         raise CannotGo(_where_they_part(manifest.trail, trail))

@@ -50,12 +50,13 @@ class Away(Cluster):
         self._latest: dict[Slot, _Latest] = {}
         self._cpus: dict[str, int] = {}  # by name of a host that has unpacked the job
         self.fingerprint = b""  # of the job at iter(), once it is packed
+        self._has_left = False
         self.cannot: list[str] = []  # why the job is not served, at all or by some hosts
 
     @property
     def capacity(self) -> int:
         """Workers that hosts which have unpacked the job may have."""
-        return sum(self._cpus.values())
+        return 0 if self._has_left else sum(self._cpus.values())
 
     def start(self, slot: Slot, after_s: float = 0.0) -> socket.socket:
         """Start the worker at once. Its socket ends if there is no capacity, or no memory here."""
@@ -118,6 +119,12 @@ class Away(Cluster):
         for slot, latest in self._latest.items():
             if latest.exit is None:
                 self._end(latest, Exit(slot, latest.pid or -1, 0))
+
+    def leave(self) -> None:
+        """Lose all workers there, as if their machines were lost, and start no more."""
+        self._has_left = True
+        self._fleet.close_job(self._number)
+        self.receiver_lost()
 
     # -- what a Cluster need not tell --------------------------------------------------------------
 
