@@ -86,7 +86,8 @@ def test_slow_steps_are_named_by_sample_and_function(tmp_path):
     (run,) = logs_of(tmp_path)
     first_nbytes, most_nbytes = run.memory  # it lasts for some seconds, in which the keeper looks
     assert 1 << 20 < first_nbytes <= most_nbytes
-    slow = [step for step in run.slowest if step.step_s > 0.3]
+    # A busy machine makes others slow, too.
+    slow = [step for step in run.slowest if step.step_s > 0.3 and "sample" in step.why]
     assert len(slow) == 6  # in each of two epochs three
     first, *later = sorted(slow, key=lambda step: step.at_s)
     assert "samples 64, 65, 66 and 1 more" in first.why

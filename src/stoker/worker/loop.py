@@ -29,6 +29,7 @@ from stoker.fast.report import pack_news
 from stoker.fingerprint.fingerprint import Unwatchable
 from stoker.memory.stand_in import Memory
 from stoker.scheduler.tasks.point import Point, SavedPoint
+from stoker.shared_tensors import SharedTensors
 from stoker.stalls.slow import SlowBatches, look
 from stoker.storage.asking.upcoming import BatchFiles, teller
 from stoker.wire.arena import Heap, Room
@@ -76,7 +77,7 @@ class Worker:
         self._chain = chain
         self._channel = channel
         self._room = room
-        self._copies = job.shared if job.tells_shapes else None  # on another machine than the loop
+        self._copies: SharedTensors | None = None  # on another machine than the loop
         self._inbox: deque[Frame] = deque()  # tasks that came while another was at work
         self._told_task = -1  # the last one of those whose files were told
         self.heap: Heap | None = None
@@ -114,6 +115,7 @@ class Worker:
         memory: serves samples that were made before; fast: makes libraries faster.
         """
         self._early, self._memory, self._fast = early, memory, fast
+        self._copies = self._job.shared if self._job.tells_shapes else None
         if self._job.names_slow:
             self._slow = SlowBatches(look, at_once=self._job.has_slow)
         if self._job.shared_seed is not None:
