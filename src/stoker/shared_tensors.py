@@ -38,8 +38,10 @@ class SharedTensors:
 
     def add(self, storage: torch.UntypedStorage) -> torch.Tensor | None:
         """Return a copy of a storage's bytes, which is compared from now on; None if they are too many."""
+        if storage.data_ptr() in self._copies:
+            return self._copies[storage.data_ptr()][1]
         self._nbytes += max(storage.nbytes(), LEAST_NBYTES)
-        if self._nbytes > MAX_NBYTES:
+        if self.are_too_many:
             return None
         now = torch.empty(0, dtype=torch.uint8).set_(storage)
         copy = now.clone()
@@ -48,9 +50,13 @@ class SharedTensors:
 
     def holds(self, storage: torch.UntypedStorage) -> bool:
         """Whether a storage is compared."""
-        return self._nbytes <= MAX_NBYTES and storage.data_ptr() in self._copies
+        return not self.are_too_many and storage.data_ptr() in self._copies
+
+    @property
+    def are_too_many(self) -> bool:
+        return self._nbytes > MAX_NBYTES
 
     @property
     def is_as_it_was(self) -> bool:
         same = (torch.equal(now, copy) for now, copy in self._copies.values())
-        return self._nbytes <= MAX_NBYTES and all(same)
+        return not self.are_too_many and all(same)

@@ -326,8 +326,8 @@ def test_what_workers_write_to_shared_memory_reaches_the_trainer(persistent):
 class Scaled(Dataset):
     """Its tensor is one that the loop and workers share where a dataset is pickled."""
 
-    def __init__(self, writes_at=None):
-        self.scale, self.writes_at = torch.ones(3), writes_at
+    def __init__(self, writes_at=None, size=3):
+        self.scale, self.writes_at = torch.ones(size), writes_at
 
     def __len__(self):
         return 24
@@ -335,7 +335,7 @@ class Scaled(Dataset):
     def __getitem__(self, index):
         if index == self.writes_at:
             self.scale += 1
-        return index * self.scale
+        return index * self.scale[:3]
 
 
 def kept_alive(dataset):
@@ -354,6 +354,14 @@ def test_a_tensor_that_the_loop_shares_with_workers_travels_until_the_loop_write
     with methods.helpers():
         both(kept_alive(Scaled), run)
     assert places.num_away == 12  # those of the first epoch
+
+
+@pytest.mark.away
+def test_one_that_is_too_large_to_be_compared_stays_here_and_it_is_said_why(places):
+    with methods.helpers():
+        both(kept_alive(partial(Scaled, size=1 << 19)), lambda loader: loader)
+    assert places.num_away == 0
+    assert any("a tensor that other processes may change" in line for line in places.said)
 
 
 @pytest.mark.away

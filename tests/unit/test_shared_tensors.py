@@ -15,6 +15,14 @@ def test_a_change_anywhere_in_a_storage_is_seen():
     assert not shared.is_as_it_was
 
 
+def test_many_tensors_of_one_storage_count_once():
+    whole = torch.zeros(2 * MAX_NBYTES // LEAST_NBYTES)
+    shared = SharedTensors()
+    copies = {shared.add(each.untyped_storage()).data_ptr() for each in whole}
+    assert len(copies) == 1
+    assert shared.is_as_it_was
+
+
 @pytest.mark.parametrize(
     "sizes", [[MAX_NBYTES + 1], [1] * (MAX_NBYTES // LEAST_NBYTES + 1)], ids=["large", "many"]
 )

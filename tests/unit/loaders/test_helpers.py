@@ -3,12 +3,14 @@
 import types
 
 import pytest
+import torch
 
 pytest.importorskip("cryptography")
 
 from stoker.loaders.driver import helpers as module
 from stoker.loaders.driver.helpers import MEAN_OF, PAUSE_S, Helpers
 from stoker.remote.net.control import Want
+from stoker.shared_tensors import MAX_NBYTES, SharedTensors
 
 
 class Fleet:
@@ -58,3 +60,17 @@ def test_a_loop_that_has_paused_says_again_what_it_wants(loop):
     made.offer(limit=8)
     made.offer(limit=8)
     assert fleet.said[len(said) :] == [Want(module._known[fleet].num_asked)]
+
+
+@pytest.mark.parametrize(("size", "num_left"), [(1, 1), (MAX_NBYTES, 0)])
+def test_others_leave_when_a_tensor_changes_that_they_have_a_copy_of(monkeypatch, size, num_left):
+    monkeypatch.setattr(module, "_known", {})
+    monkeypatch.setattr(module.forks, "also_spare", [])
+    left = []
+    tensor = torch.zeros(size)
+    away = types.SimpleNamespace(leave=lambda: left.append(True))
+    made = Helpers(Fleet(), away, frozenset(), SharedTensors([tensor.untyped_storage()]))
+    assert not made.have_to_leave()  # of a larger one nobody has: its job is refused, and says why
+    tensor += 1
+    assert made.have_to_leave() == bool(num_left)
+    assert len(left) == num_left

@@ -137,7 +137,8 @@ class Helpers(Alone):
 
         self._fleet, self.away, self._there = fleet, away, workers_there
         self._full_silence_s = SILENT_S
-        self._shared = shared
+        # Of too many none of those there has a copy: the job is refused, and says why.
+        self._shared = None if shared is None or shared.are_too_many else shared
         if fleet not in _known:
             _known[fleet] = Demand(*fleet.bounds) if fleet.bounds else None
             forks.also_spare.append(lambda: fleet.pool)
