@@ -8,6 +8,7 @@ import locale
 import os
 import re
 import sys
+import types
 import warnings
 from functools import cache, lru_cache
 from typing import Any
@@ -52,6 +53,10 @@ _OF_TORCH = (
 )  # fmt: skip
 _DECIMAL = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
 _PLAIN = (bool, int, str, type(None))
+_DEPRECATES, _DEPRECATED = (
+    "torchvision.io.image",
+    "The image decoding and encoding capabilities of TorchVision",
+)
 _SMALLEST = sys.float_info.min
 
 
@@ -87,8 +92,31 @@ def surroundings() -> str:
             time_zone(),
             _status("/etc/localtime"),
             [tuple(map(_whole, each)) for each in filters],  # a warning else gives no value
+            _hears_deprecations(),
         )
     )
+
+
+def is_unheard(frame: types.FrameType) -> bool:
+    """Whether this code warns and nobody hears it: torchvision's image decoders have said at each call since
+    0.29 that they are deprecated, which Python ignores unless somebody asks for it."""
+    is_it = frame.f_code.co_name == "_warn_deprecated"
+    return is_it and frame.f_globals.get("__name__") == _DEPRECATES and not _hears_deprecations()
+
+
+def _hears_deprecations() -> bool:
+    """Whether that would be printed, recorded or raised."""
+    filters: Any = warnings.filters  # a module is text in Python's own
+    for action, message, category, module, line in filters:
+        is_of_it = module in (None, _DEPRECATES) or (
+            isinstance(module, re.Pattern) and module.match(_DEPRECATES)
+        )
+        if issubclass(DeprecationWarning, category) and is_of_it and not line:
+            if action != "ignore":
+                return True
+            if message is None or message.match(_DEPRECATED):
+                return False
+    return True
 
 
 def has_modes() -> bool:

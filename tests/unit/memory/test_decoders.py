@@ -384,6 +384,36 @@ def test_a_warning_names_the_callers_line_and_its_value_is_not_kept(memory, fold
     assert memory._decoders["read"]._tally.counts.num_stored == 0
 
 
+@pytest.mark.parametrize("is_heard", [False, True])
+def test_a_deprecation_that_python_ignores_keeps_no_value_out(
+    memory, folder, monkeypatch, is_heard
+):
+    """As torchvision's, from 0.29 on, of its image decoders."""
+
+    def _warn_deprecated():
+        warnings.warn("of torchvision", DeprecationWarning)  # noqa: B028  # as there
+
+    names = {**globals(), "__name__": "torchvision.io.image"}
+    warn = types.FunctionType(_warn_deprecated.__code__, names)
+
+    class Library:
+        @staticmethod
+        def read(path):
+            warn()
+            return sum(Path(path).read_bytes() * 20)
+
+    each = decoders.Redirected("stoker", "read", "read", decoders.REDIRECTED[0].work_of)
+    assert redirect(Library, "read", decoders._serving(each)) is not None
+    monkeypatch.setattr(decoders, "_active", memory)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always" if is_heard else "ignore", DeprecationWarning)
+        monkeypatch.setattr(warnings, "showwarning", lambda *told: None)
+        for path in paths_of(folder, "png") * 40:
+            memory.during(Library.read, path)
+    counts = all_counted(memory._decoders["read"])
+    assert (counts.num_hits > 0, counts.num_stored > 0) == (not is_heard, not is_heard)
+
+
 def test_a_file_that_nobody_closed_is_warned_of_where_it_is_without_stoker(memory, folder):
     """Unlike Pillow's own, a file of the script's that only its image holds ends with the load."""
 

@@ -8,14 +8,16 @@ read, and the making drew nothing random, opened no other file and warned of not
 Owner: the worker's main thread.
 """
 
+import contextlib
 import functools
 import hashlib
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from stoker.clock import now_s, thread_cpu_s, wall_ns
+from stoker.fingerprint.modes import is_unheard
 from stoker.memory import phases
 from stoker.memory.decoders.work import Work
 from stoker.memory.desk import DECODER, Desk, Tally, is_dropped
@@ -226,19 +228,15 @@ class Decoder:
         opened, look = self._desk.opened, self._desk.look
         before, began_ns, began_s = look(), wall_ns(), now_s()
         opened.begin(counts_bytes=False)
-        warn, num_modules = warnings.warn, len(sys.modules)
-        # In C, so that no frame is added, which would make a warning name another line.
-        counted: Any = functools.lru_cache(maxsize=0)(warn)
-        warnings.warn = counted
-        try:
-            holder = [work.make()]
-        finally:
-            warnings.warn = warn
-            paths, trace = opened.end()
+        num_modules = len(sys.modules)
+        with _warnings() as heard:
+            try:
+                holder = [work.make()]
+            finally:
+                paths, trace = opened.end()
         made_s = now_s() - began_s
         is_clean = not trace and not _others(paths, work) and look() == before
-        has_warned = counted.cache_info().misses > 0
-        if not is_clean or has_warned or len(sys.modules) != num_modules:
+        if not is_clean or heard or len(sys.modules) != num_modules:
             self._tally.count(num_misses=1)
         else:
             self._guarded(self._settle, key, kept, work, holder, began_ns, made_s)
@@ -294,6 +292,27 @@ class Decoder:
         self._tally.count(num_checked=1, num_hits=1, num_proven=int(is_proof))
         if self._phase is Phase.PROVING:
             self._refresh()
+
+
+@contextlib.contextmanager
+def _warnings() -> Iterator[list[object]]:
+    """Give a list to which each warning is added that somebody may hear."""
+    warn, heard = warnings.warn, list[object]()
+
+    def counted(
+        message: Any, category: Any = None, stacklevel: int = 1, source: Any = None, **more: Any
+    ) -> None:
+        if not is_unheard(sys._getframe(1)):
+            heard.append(message)
+        # By one frame more, this one, except where frames are passed over by their files.
+        stacklevel = stacklevel if more else max(stacklevel, 1) + 1
+        warn(message, category, stacklevel, source, **more)
+
+    warnings.warn = counted
+    try:
+        yield heard
+    finally:
+        warnings.warn = warn
 
 
 def _is_of(held: Any, told: tuple[Identity, ...] | None) -> bool:

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch.utils.data import get_worker_info
 
+from stoker.fingerprint.modes import is_unheard
 from stoker.memory.watch.files import absolute, is_importing
 from stoker.memory.watch.lasting import is_of_session
 from stoker.trusted import is_trusted
@@ -75,6 +76,7 @@ _BY_LIBRARIES = {
     "calls builtins.id", "calls builtins.hash", "calls sys._getframe", "calls torch.from_file",
     "calls from_file", "calls imread",
 }  # fmt: skip
+_WARNING = "calls warnings.warn"
 _STATUS, _FILE_STATUS = "status", {"stat", "lstat", "fstat"}
 # Compiled modules whose functions depend on nothing but what they are given, and on the three global
 # generators; readers.py hears of the files that they read.
@@ -183,6 +185,9 @@ class Evidence:
             what = self._seen[kind, module, name] = _told_of(kind, module, name, self._known)
         if what == _STATUS:
             self._hear_status(frame)
+        elif what == _WARNING:
+            if not is_unheard(frame):
+                self._say(frame, what)
         elif what in _BY_LIBRARIES:
             if not is_trusted(_module_of(frame)):
                 self._say(frame, what)
