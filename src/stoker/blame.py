@@ -10,6 +10,7 @@ import traceback
 OURS = ("stoker", "torch", "torchdata")  # packages
 _STDLIB = sysconfig.get_path("stdlib") + "/"
 _SITES = ("/site-packages/", "/dist-packages/")
+DIED_EARLY = "the process that starts its workers died before the first batch"
 _LIMIT = 160  # characters of an error's text
 
 

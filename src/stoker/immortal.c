@@ -2,8 +2,8 @@
  * copied behind a fork.
  *
  * Source: CPython 3.12 to 3.14, Include/refcount.h and object.h, with the interpreter lock: the lower 32 bits of
- *   the count come first, and an object whose 31st bit is set there is neither counted nor freed; then, at
- *   eight bytes, comes its type. immortal.py tries it on one object first.
+ *   the count come first; an object whose 31st bit is set there is not freed, and where all bits are, as up to
+ *   3.13 only then, references are not counted; at eight bytes comes its type. immortal.py tries it first.
  * Promise: nothing is touched but exact str, bytes, int, float, complex, and tuples of nothing else.
  *   The caller holds the interpreter lock.
  */
@@ -24,14 +24,14 @@ struct python {
     int (*next)(object *dict, ptrdiff_t *at, object **key, object **value);
 };
 
-enum { LIST, TUPLE, DICT, NUM_CONTAINERS, NUM_PLAIN = 5 };
+enum { LIST, TUPLE, DICT, NUM_CONTAINERS, NUM_PLAIN = 7 };
 
 struct kinds {
     object *containers[NUM_CONTAINERS];
     object *plain[NUM_PLAIN];
 };
 
-static const uint32_t IMMORTAL = UINT32_C(3) << 30;
+static const uint32_t IMMORTAL = UINT32_MAX;
 static const int MAX_DEPTH = 4;
 
 static int is_plain(const struct python *python, const struct kinds *kinds, object *any, int depth)

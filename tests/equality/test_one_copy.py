@@ -9,9 +9,11 @@ import random
 import secrets
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
+from stoker.clock import Deadline
 from stoker.config import Settings
 from tests import methods
 from tests.equality.sides import both, installed, torch_is_quick_to_terminate
@@ -108,6 +111,23 @@ class SharedMemory(Fresh):
         return self.count[0]
 
 
+class Shared(Dataset):
+    """Holds a tensor, and is pickled while another loader's dataset is."""
+
+    def __init__(self, begun: threading.Barrier) -> None:
+        self.tensor, self.begun = torch.arange(NUM), begun
+
+    def __len__(self) -> int:
+        return NUM
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.begun.wait(timeout=60)
+        return {"tensor": self.tensor}
+
+    def __getitem__(self, index: int) -> Any:
+        return self.tensor[index]
+
+
 class Entropy(Fresh):
     def begin(self) -> None:
         self.drawn = self.draw()
@@ -144,6 +164,24 @@ class Process(Entropy):
         return os.getpid()
 
 
+class PythonsOwn(Entropy):
+    def draw(self) -> int:
+        return random.randrange(1 << 40)
+
+
+class NumpysOwn(Entropy):
+    def draw(self) -> int:
+        return int(np.random.randint(1 << 40))
+
+
+class Subprocess(Entropy):
+    """One process a worker."""
+
+    def draw(self) -> int:
+        with subprocess.Popen(["true"]) as started:
+            return started.pid
+
+
 def make(num_workers: int, dataset: Any, method: str = "forkserver") -> DataLoader:
     return DataLoader(dataset, BATCH, num_workers=num_workers, multiprocessing_context=method)
 
@@ -163,17 +201,83 @@ def test_what_unpickling_leaves_in_a_process_is_each_workers_own(kind, tmp_path,
     assert repr(ours) == repr(list(epochs(make(2, kind(tmp_path)))))
 
 
-@pytest.mark.parametrize(
-    "kind", [Entropy, NumpysEntropy, PythonsEntropy, TorchsEntropy, Clock, Process]
+CALLS = (
+    Entropy,
+    NumpysEntropy,
+    PythonsEntropy,
+    TorchsEntropy,
+    Clock,
+    Process,
+    PythonsOwn,
+    Subprocess,
 )
+
+
+@pytest.mark.parametrize("kind", [*CALLS, NumpysOwn])
 def test_what_no_two_processes_are_told_alike_is_each_workers_own(kind, tmp_path, capfd):
     with installed(Settings(no_run_log=True)):
         drawn = [
             tuple(map(tuple, zip(*batch[1:], strict=True))) for batch in make(2, kind(tmp_path))
         ]
-    assert "unpickling it called" in capfd.readouterr().err
+    why = "drew from NumPy's own" if kind is NumpysOwn else "called"
+    assert f"unpickling it {why}" in capfd.readouterr().err
     by_worker = {(int(worker), int(value)) for batch in drawn for worker, value in batch}
     assert len(by_worker) == len({value for _, value in by_worker}) == 2
+
+
+class ChangedMeanwhile(OpenFile):
+    """Is changed by the loop after iter(), and left to torch."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.mode = "as it was at iter()"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"file": self.file, "mode": self.mode}
+
+    def sample(self) -> str:
+        return self.mode
+
+
+def test_what_is_left_to_torch_is_pickled_at_iter_and_no_more_often_later(tmp_path, monkeypatch):
+    picklings: list[int] = []
+    kept = ChangedMeanwhile.__getstate__
+    monkeypatch.setattr(
+        ChangedMeanwhile, "__getstate__", lambda self: (picklings.append(0), kept(self))[1]
+    )
+
+    def seen() -> Any:
+        dataset = ChangedMeanwhile(tmp_path)
+        for epoch in range(3):  # a loader of its own, as many scripts make one
+            batches = iter(make(1, dataset))
+            dataset.mode = f"changed in epoch {epoch}"
+            yield next(batches)
+            picklings.append(1)
+
+    plain = repr(list(seen()))
+    picklings.clear()
+    with installed(Settings(no_run_log=True)):
+        assert repr(list(seen())) == plain
+    # By us first, in the first epoch alone.
+    assert picklings == [0, 0, 1, 0, 1, 0, 1]
+
+
+def test_two_threads_start_loaders_at_once(tmp_path):
+    reducers = ForkingPickler._extra_reducers  # type: ignore[attr-defined]
+    before = reducers[torch.UntypedStorage]
+    begun = threading.Barrier(2)
+    seen: list[Any] = []
+    with installed(Settings(no_run_log=True)):
+        threads = [
+            threading.Thread(target=lambda: seen.append(list(make(1, Shared(begun)))))
+            for _ in range(2)
+        ]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    assert torch.cat([*map(torch.cat, seen)]).tolist() == [*range(NUM)] * 2
+    assert reducers[torch.UntypedStorage] is before
 
 
 class Usual(Dataset):
@@ -252,6 +356,46 @@ def test_what_cannot_be_unpickled_is_told_as_torch_tells_it(tmp_path, monkeypatc
             next(iter(make(1, Unpickles(tmp_path))))
         told.append(caught.value.args[0].partition("(pid")[0])
     assert told[0] == told[1]
+
+
+class Waits(Fresh):
+    """Is unpickled until somebody ends it."""
+
+    def begin(self) -> None:
+        started = Path(f"{self.file}.new")
+        started.write_text(str(os.getpid()))
+        started.rename(f"{self.file}.pid")
+        threading.Event().wait()
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_a_handler_may_end_iter_while_a_dataset_is_unpickled(tmp_path):
+    def interrupt(signum: int, frame: object) -> None:
+        raise Interrupted
+
+    dataset = Waits(tmp_path)
+    told, started = Path(f"{dataset.file}.pid"), Deadline(60)
+
+    def interrupts() -> None:
+        while not told.exists() and not started.is_over():
+            os.sched_yield()
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    thread = threading.Thread(target=interrupts)
+    try:
+        with installed(Settings(no_run_log=True)), pytest.raises(Interrupted):
+            thread.start()
+            iter(make(1, dataset))
+    finally:
+        thread.join()
+        signal.signal(signal.SIGUSR1, before)
+    ended = Deadline(10)
+    while Path("/proc", told.read_text()).exists():
+        assert not ended.is_over()
 
 
 class Picklings(Entropy):

@@ -508,21 +508,24 @@ def _why_not_now(loader: "DataLoader[Any]", question: str) -> list[str]:
     return reasons
 
 
-_refused: "dict[int, tuple[weakref.ref[Any], str]]" = {}  # loaders by id, for they need not be hashable
+_refused: "dict[int, tuple[weakref.ref[Any], str]]" = {}  # datasets by id, for they need not be hashable
 
 
 def _noted_why(loader: Any, error: Exception) -> str:
-    """Return an error of ours in words; where it is a reason, it is one for the loader's next epochs too."""
+    """Return an error of ours in words; where it is a reason, it is one for the dataset's next epochs too,
+    though each may have a loader of its own."""
     why = in_words(error)
     if isinstance(error, LeftToTorch):
-        with contextlib.suppress(TypeError):  # a look-alike need not have weak references
-            _refused[id(loader)] = weakref.ref(loader), why
+        with contextlib.suppress(AttributeError, TypeError):  # a list has no weak references
+            key = id(loader.dataset)
+            _refused[key] = weakref.ref(loader.dataset, lambda _: _refused.pop(key, None)), why
     return why
 
 
 def _refused_for(loader: Any) -> str:
-    held, why = _refused.get(id(loader), (None, ""))
-    return why if held is not None and held() is loader else ""
+    dataset = getattr(loader, "dataset", None)
+    held, why = _refused.get(id(dataset), (None, ""))
+    return why if held is not None and held() is dataset else ""
 
 
 def _offload(attempt: "Attempt", loader: "DataLoader[Any]", place: str) -> Any:

@@ -16,9 +16,6 @@ class Cluster(Protocol):
     Owner: one thread. All calls but `wait_*` and `close` return at once.
     """
 
-    why_gone: str
-    """Why no worker was started at all, where a cluster has found that; else empty."""
-
     def start(self, slot: Slot, after_s: float = 0.0) -> socket.socket:
         """Start the slot's worker, whose last must be gone; returns the trainer's end of a socket.
 

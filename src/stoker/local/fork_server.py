@@ -13,6 +13,7 @@ Source: multiprocessing/forkserver.py `ForkServer.ensure_running`, Python 3.11 t
 import atexit
 import contextlib
 import fcntl
+import functools
 import importlib
 import json
 import multiprocessing
@@ -24,7 +25,7 @@ import struct
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import spawn, util
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -37,6 +38,10 @@ _SERVER = "from multiprocessing.forkserver import main"  # in its command, and i
 _COMMAND = "from stoker.local.fork_server import load_and_serve; load_and_serve({}, {}, {!r})"
 _LENGTH = 8  # bytes of a message's length
 _LOW = 64  # descriptors below that are left to the server's command: libffi keeps one open, of its own library
+_WAIT_S = (
+    120.0  # for its command: the memory of a server that nobody wants is the script's again then
+)
+_WAITS = ("wait", "wait3", "wait4", "waitid", "waitpid")
 _UCRED = struct.Struct("3i")  # process, user, group: unix(7), SO_PEERCRED
 # Variables that torch itself sets while torchvision is imported, and that it reads when it compiles something.
 _LATE = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
@@ -56,6 +61,7 @@ class _Early(NamedTuple):
 
 
 _early: _Early | None = None
+_waits: dict[str, Any] = {}  # our wrappers, while there is an early server
 _lock = threading.Lock()  # of who replaces the function that spawns
 
 
@@ -66,6 +72,8 @@ def begin_early() -> None:
     if not script.endswith(".py") or is_installed(os.path.abspath(script)):  # noqa: PTH100  # a launcher
         return
     if _early or _method(None) != "forkserver" or multiprocessing.parent_process() is not None:
+        return
+    if len(os.sched_getaffinity(0)) < 2:  # it would be in the script's way
         return
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("")  # the kernel finds a name that is free
@@ -79,8 +87,30 @@ def begin_early() -> None:
         )
     _early = _Early(pid, os.getpid(), name, start, inherited)
     atexit.register(drop)
-    # A script that forks may wait for any child: this would be one that never ends.
+    # A script may wait for any child: this would be one that never ends.
     os.register_at_fork(before=drop)
+    for name in _WAITS:
+        _waits[name] = _dropping(getattr(os, name))
+        setattr(os, name, _waits[name])
+
+
+def _dropping(wait: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function of `_WAITS`, until the server is dropped or taken."""
+
+    @functools.wraps(wait)
+    def waits(*arguments: Any, **named: Any) -> Any:
+        if wait.__name__ not in ("waitpid", "wait4") or arguments[:1] < (1,):  # not for one child
+            drop()
+        return wait(*arguments, **named)
+
+    return waits
+
+
+def _restore_waits() -> None:
+    for name, ours in _waits.items():
+        if getattr(os, name) is ours:
+            setattr(os, name, ours.__wrapped__)
+    _waits.clear()
 
 
 def drop() -> None:
@@ -89,6 +119,7 @@ def drop() -> None:
     early, _early = _early, None
     if early is None:
         return
+    _restore_waits()
     if early.owner == os.getpid():
         with contextlib.suppress(OSError):  # it is gone, and the script has waited for it
             os.kill(early.pid, signal.SIGKILL)
@@ -156,6 +187,7 @@ def _hand_over(path: Any, args: Sequence[Any], passfds: Sequence[int]) -> int:
     except OSError:
         return 0
     _early = None
+    _restore_waits()
     return early.pid
 
 
@@ -223,7 +255,7 @@ def _accepted(fd: int, owner: int) -> socket.socket:
     told = os.pidfd_open(owner)
     with socket.socket(fileno=fd) as listener:
         while True:
-            ready, _, _ = select.select([listener.fileno(), told], [], [])
+            ready, _, _ = select.select([listener.fileno(), told], [], [], _WAIT_S)
             if listener.fileno() not in ready or os.getppid() != owner:
                 os._exit(0)
             control, _ = listener.accept()

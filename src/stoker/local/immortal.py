@@ -4,8 +4,8 @@ Whoever reads a Python object writes its reference count, and behind a fork each
 is copied: W workers end up with W copies of a list that they only read (pytorch 13246). CPython 3.12 and
 later do not count references to immortal objects (PEP 683).
 
-Promise: only exact str, bytes, int, float and complex, and tuples of these, in lists, tuples and dicts of
-more than MIN_NUM; only in a template, which ends with its loader; nothing where a trial on one object fails.
+Promise: only exact str, bytes, int, float and complex, and tuples of these, in lists, tuples, dicts and
+sets of more than MIN_NUM; only in a template, which ends with its loader; nothing where a trial on one object fails.
 """
 
 import contextlib
@@ -19,7 +19,8 @@ from typing import Any
 
 MIN_NUM = 100_000
 MAX_SMALL, MAX_SEEN = 1000, 10_000  # of a container that is looked into; objects that are looked at
-_CONTAINERS, _PLAIN = (list, tuple, dict), (str, bytes, int, float, complex)
+_CONTAINERS = (list, tuple, dict)
+_PLAIN = (str, bytes, int, float, complex, type(None), bool)  # the last two are immortal anyway
 _OF_PYTHON = ("PyList_Size", "PyList_GetItem", "PyTuple_GetItem", "PyTuple_Size", "PyDict_Next")
 _LIBRARY = Path(__file__).parents[1] / "libunchanged.so"
 
@@ -29,7 +30,12 @@ Make = Callable[[Any], int]
 def share(value: object) -> int:
     """Make what large containers in reach of a value hold immortal; returns how many objects."""
     make = _make if _make is not None and not why_not() else None
-    return 0 if make is None else sum(map(make, _large_in(value)))
+    return 0 if make is None else sum(make(_listed(each)) for each in _large_in(value))
+
+
+def _listed(container: Any) -> Any:
+    """Return a container that the library can go through: of a set a list."""
+    return list(container) if type(container) in (set, frozenset) else container
 
 
 def nbytes_in(value: object) -> int:
@@ -38,7 +44,7 @@ def nbytes_in(value: object) -> int:
 
 
 def _mean_nbytes(container: Any) -> int:
-    entries = container.items() if isinstance(container, dict) else zip(container, strict=True)
+    entries = container.items() if type(container) is dict else zip(container, strict=True)
     some = list(itertools.islice(entries, MAX_SMALL))
     return sum(map(_plain_nbytes, itertools.chain(*some))) // len(some)
 
@@ -69,7 +75,7 @@ def _load(library: Path) -> Make | None:
         return None
     addresses = [ctypes.cast(each, ctypes.c_void_p).value for each in found]
     python = (ctypes.c_void_p * len(found))(*addresses)
-    kinds = (ctypes.c_void_p * 8)(*map(id, _CONTAINERS + _PLAIN))
+    kinds = (ctypes.c_void_p * 10)(*map(id, _CONTAINERS + _PLAIN))
     function.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.py_object
     function.restype = ctypes.c_ssize_t
     return lambda container: int(function(python, kinds, container))
@@ -96,7 +102,7 @@ def _large_in(value: object) -> Iterator[Any]:
             continue
         seen.add(id(each))
         kind = type(each)
-        if kind in _CONTAINERS:
+        if kind in (*_CONTAINERS, set, frozenset):
             if len(each) > MIN_NUM:
                 yield each
             elif len(each) <= MAX_SMALL:

@@ -1,7 +1,7 @@
 """Tells whether what one process has unpickled can stand for what each of W workers would have.
 
-Looked at are descriptors, threads and mappings, before and after, and the calls in between: what asks
-for randomness of the system, for the time or for the process would be told something else in each worker.
+Looked at are descriptors, threads and mappings, before and after, and the calls in between: what asks for
+randomness that nobody has seeded, for the time or for the process gets another answer in each worker.
 
 Promise: an empty answer means that W unpicklings would have given equal values, as far as Python calls
 tell; else it is the reason in words.
@@ -12,6 +12,7 @@ import contextlib
 import gc
 import importlib
 import os
+import random
 import re
 import sys
 import threading
@@ -27,19 +28,22 @@ _UNPICKLES = "multiprocessing.spawn"
 _CLOCKS = {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time",
            "localtime", "gmtime", "ctime", "strftime", "now", "utcnow", "today"}  # fmt: skip
 # Functions in C, by module or class and name.
-_TELLING = (
+_DIFFERS = (
     {("time", name) for name in _CLOCKS}
     | {(kind, name) for kind in ("datetime", "date") for name in _CLOCKS}
     | {("posix", name) for name in ("urandom", "getrandom", "getpid", "getppid", "times")}
     | {("_thread", name) for name in ("get_ident", "get_native_id")}
     | {("Generator", "seed"), ("_uuid", "generate_time_safe")}
+    # A process that W workers start is W processes.
+    | {("_posixsubprocess", "fork_exec"), ("posix", "fork"), ("posix", "posix_spawn")}
 )
 # They follow forks, or were told of this one.
 _KNOW_FORKS = ("multiprocessing.", "torch.multiprocessing.", "threading", "logging", "stoker.")
 # Generators that are pickled are made first, with a seed of the system's, and are given their state then.
 _MAKE_GENERATORS = ("numpy.random._pickle", "torch.utils.data.datapipes.")
 # Threads that libraries start where they are imported: pyarrow's and polars' allocator, polars' janitor.
-_MISSED_BY_NOBODY = ("jemalloc_bg", "polars-ooc")
+_HARMLESS_THREADS = ("jemalloc_bg", "polars-ooc")
+_NUMPYS_BLOCK = 624  # words of the Mersenne Twister: those of a generator that was just seeded
 _SHARED = re.compile(r"^\S+ .w.s \S+ (\S+) (\d+) *(.*)$")
 
 
@@ -57,10 +61,12 @@ class Look:
         self._mappings = set(_shared_mappings())
         self._num_threads = _num_native()
         self._told = ""
+        self._is_seeded = False  # Python's own generator
+        self._numpys = _numpys_state()
         self._before = sys.getprofile()
         self._collects = gc.isenabled()
         gc.disable()  # a long list would be gone through again and again while it grows
-        sys.setprofile(self._hear)
+        sys.setprofile(self._on_call)
 
     def end(self) -> str:
         """Return the reason why this copy cannot stand for others; empty: it can."""
@@ -72,6 +78,10 @@ class Look:
         return why and f"its workers cannot be forked from one copy of it: unpickling it {why}"
 
     def _left(self) -> str:
+        state = _numpys_state()
+        # Where it was seeded, nothing of its block has been drawn; what was drawn after that nobody knows.
+        if state != self._numpys and state[1] != _NUMPYS_BLOCK:
+            return "drew from NumPy's own generator"
         if len(threading.enumerate()) > 1 or _num_native() > self._num_threads:
             return "started a thread"
         for fd in _descriptors():
@@ -99,7 +109,7 @@ class Look:
         num_open = sum(_identity(each) == identity for each in _descriptors())
         return is_read_only and num_open <= _mapped_inodes().count(identity[1])
 
-    def _hear(self, frame: types.FrameType, event: str, argument: Any) -> None:
+    def _on_call(self, frame: types.FrameType, event: str, argument: Any) -> None:
         if self._told:
             return
         if event == "c_call":
@@ -107,15 +117,20 @@ class Look:
             module = getattr(argument, "__module__", None)
             kind = owner if isinstance(owner, type) else type(owner)
             where = module if owner is None or module else kind.__name__
-            if (where, argument.__name__) in _TELLING and _counts(frame):
+            differs = (where, argument.__name__) in _DIFFERS
+            if owner is random._inst:
+                differs = not self._is_seeded and argument.__name__ in ("random", "getrandbits")
+            if differs and _counts(frame):
                 self._told = f"called {where}.{argument.__name__} {_at(frame)}"
-        elif event == "call" and frame.f_code.co_qualname == "Random.seed":
+        elif event == "call" and frame.f_code.co_qualname in ("Random.seed", "Random.setstate"):
+            is_given = frame.f_locals.get("a", True) is not None
+            self._is_seeded |= is_given and frame.f_locals.get("self") is random._inst
             caller = frame.f_back
             is_made = caller is not None and caller.f_code.co_qualname == "Random.__init__"
             maker = caller.f_back if caller is not None and is_made else caller
             # By the unpickler itself: then it is given its state.
             is_unpickled = is_made and maker is not None and _name_of(maker) == _UNPICKLES
-            if frame.f_locals.get("a") is None and not is_unpickled and _counts(maker):
+            if not is_given and not is_unpickled and _counts(maker):
                 self._told = f"called random.seed without a seed {_at(maker or frame)}"
 
 
@@ -161,6 +176,15 @@ def _counts(frame: types.FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return True
+
+
+def _numpys_state() -> tuple[bytes, int]:
+    """Return the key of NumPy's own generator, and how much of its block is drawn."""
+    numpys = sys.modules.get("numpy.random")
+    with contextlib.suppress(Exception):  # it is not loaded, or another kind of generator
+        _, key, position, *_ = numpys.get_state()  # type: ignore[union-attr]
+        return key.tobytes(), position
+    return b"", _NUMPYS_BLOCK
 
 
 def _at(frame: types.FrameType) -> str:
@@ -214,6 +238,10 @@ def _num_native() -> int:
     """Return how many threads there are that a fork would miss, also in C: OpenBLAS starts some where it is
     loaded, and knows of forks."""
     names = [(task / "comm").read_text() for task in (_SELF / "task").iterdir()]
-    num = sum(not name.startswith(_MISSED_BY_NOBODY) for name in names)
+    num = sum(not name.startswith(_HARMLESS_THREADS) for name in names)
     libraries = {line.split(None, 5)[5] for line in _maps() if "openblas" in line}
-    return num - len(libraries) * ((os.cpu_count() or 1) - 1)
+    wanted = [os.environ.get(name, "") for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")]
+    most = [int(text) for text in wanted if text.isdecimal() and int(text)]
+    return num - len(libraries) * (
+        min(most[0] if most else 1 << 10, len(os.sched_getaffinity(0))) - 1
+    )

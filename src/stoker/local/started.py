@@ -7,8 +7,10 @@ that of each worker (one_copy.py) no worker is started, and the trainer is told 
 
 import contextlib
 import multiprocessing.process
+import os
 import signal
 import socket
+import threading
 from collections.abc import Iterator, Sequence
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -18,6 +20,8 @@ from typing import Any
 import torch
 
 from stoker import at_fork
+from stoker.blame import DIED_EARLY, LeftToTorch
+from stoker.clock import Deadline
 from stoker.local import fork_server, one_copy
 from stoker.local.forker import MESSAGE, OWN, REFUSED, WITH_REST, Body, Forker
 from stoker.local.forks import fork_without_hooks
@@ -26,6 +30,9 @@ from stoker.local.template import Template
 from stoker.scheduler.tasks.slot import Slot
 from stoker.shared_tensors import SharedTensors
 from stoker.trusted import looked_for_children
+
+# Unpickling may wait for what the script does after iter(): then nobody knows whether it will do.
+ANSWER_S = 60.0
 
 
 class Started(Template):
@@ -41,7 +48,8 @@ class Started(Template):
         shared: object = None,
         tensors: SharedTensors | None = None,
     ) -> None:
-        """Start the template by the first of the processes. Raises what starting it raises.
+        """Start the template by the first of the processes, and wait for what it says of its copy. Raises what
+        starting it raises, LeftToTorch if workers cannot be its forks: torch is to pickle the same objects.
 
         context, processes, body, first, shared: see `Template`; the body travels, with all that it holds;
         is_to_look: whether workers will ask what the script has put into libraries; tensors: of the body,
@@ -73,6 +81,21 @@ class Started(Template):
         self._has_rest = len(first) > num_at_once
         for number, slot in enumerate(first):
             self._first[slot] = self._tell_start(slot, 0 if number < num_at_once else WITH_REST)
+        try:
+            self._listen_until(self._has_answered, Deadline(ANSWER_S))
+            if self.why_gone or self._is_gone:
+                raise LeftToTorch(self.why_gone or DIED_EARLY)
+        except BaseException:
+            self.close(0.0)
+            raise
+
+    def _has_answered(self) -> bool:
+        return bool(self.why_gone) or len(self._pids) > 1
+
+    def close(self, grace_s: float) -> None:
+        super().close(grace_s)
+        if not self._is_gone and os.getpid() == self._owner_pid:
+            self.kill()  # it may still unpickle
 
     def _reap(self) -> None:
         if self._is_child:
@@ -81,26 +104,43 @@ class Started(Template):
             self._process.close()
 
 
+_here = threading.local()  # `tensors`: of the loader that this thread starts
+_lock = threading.Lock()  # of the next two
+_num_noting = 0
+_torchs: Any = (
+    None  # the function that `_reduced` stands in for; stays, as another thread may be in there
+)
+
+
 @contextlib.contextmanager
 def _noting(tensors: SharedTensors | None) -> Iterator[None]:
-    """Note the storages of the tensors on the CPU that are pickled meanwhile: torch shares them.
+    """Note the storages of the tensors on the CPU that this thread pickles meanwhile: torch shares them.
     Source: torch/multiprocessing/reductions.py `init_reductions`, 2.13."""
+    global _num_noting, _torchs
     reducers = ForkingPickler._extra_reducers  # type: ignore[attr-defined]
-    torchs = reducers[torch.UntypedStorage]
-
-    def reduced(storage: torch.UntypedStorage) -> Any:
-        told = torchs(storage)  # by now it is where it stays
-        if tensors is not None:
-            tensors.note(storage)
-        return told
-
-    reducers[torch.UntypedStorage] = reduced
+    _here.tensors = tensors
+    with _lock:
+        _num_noting += 1
+        if reducers[torch.UntypedStorage] is not _reduced:
+            _torchs, reducers[torch.UntypedStorage] = reducers[torch.UntypedStorage], _reduced
     try:
         yield
     finally:
-        reducers[torch.UntypedStorage] = torchs
+        _here.tensors = None
+        with _lock:
+            _num_noting -= 1
+            if not _num_noting:
+                reducers[torch.UntypedStorage] = _torchs
     if tensors is not None:
         tensors.add_noted()
+
+
+def _reduced(storage: torch.UntypedStorage) -> Any:
+    told = _torchs(storage)  # by now it is where it stays
+    tensors = getattr(_here, "tensors", None)
+    if tensors is not None:
+        tensors.note(storage)
+    return told
 
 
 def _serve(

@@ -45,7 +45,7 @@ if __name__ == "__main__":
     print(*next(iter(DataLoader(Seen(), num_workers=1))))
     from multiprocessing.forkserver import _forkserver
     print("load_and_serve" in open(f"/proc/{_forkserver._forkserver_pid}/cmdline").read())
-    print(opened)
+    print(opened, os.wait, os.waitpid)
 """
 
 
@@ -58,8 +58,14 @@ if __name__ == "__main__":
             "\npid = os.fork() or os._exit(0)\nos.waitpid(pid, 0)\ntry: os.wait()\nexcept ChildProcessError: pass",
             False,
         ),  # nobody is left to be waited for
+        (
+            "\nimport subprocess\nsubprocess.Popen(['true'])\nwhile True:\n    try: os.wait()\n"
+            "    except ChildProcessError: break",
+            False,
+        ),
+        ("import subprocess; subprocess.run(['true'])", True),
     ],
-    ids=["torchs own", "changed", "forks"],
+    ids=["torchs own", "changed", "forks", "waits for any", "waits for one"],
 )
 def test_workers_see_what_they_would_have_seen(change, is_taken, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)

@@ -14,7 +14,7 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stoker.blame import LeftToTorch
+from stoker.blame import DIED_EARLY, LeftToTorch
 from stoker.clock import Deadline, now_s
 from stoker.errors import BrokenGuarantee
 from stoker.loaders.driver import forks
@@ -276,12 +276,10 @@ class Driver:
     def why_torchs(self, died: Died) -> Exception | None:
         """Return why torch's own workers may live where one of these died: stoker failed in it, or the
         process that starts workers has ended. None: they would die too."""
-        if self._workers.why_gone:
-            return LeftToTorch(self._workers.why_gone)
         if isinstance(died.how, Exit) and died.how.code == FAILED:
             return BrokenGuarantee("a process that makes batches died of it")
         if self._workers.is_gone:
-            return LeftToTorch("the process that starts its workers died before the first batch")
+            return LeftToTorch(DIED_EARLY)
         return None
 
     def close(self, grace_s: float) -> None:

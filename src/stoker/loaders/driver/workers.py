@@ -31,10 +31,6 @@ class Workers(Cluster):
         self._clusters: list[Cluster] = [here] if there is None else [here, there]
         self._away: set[Slot] = set()  # whose latest worker is there
 
-    @property
-    def why_gone(self) -> str:  # type: ignore[override]
-        return self._here.why_gone
-
     def start(self, slot: Slot, after_s: float = 0.0, away: bool = False) -> socket.socket:
         """Start a worker. away: on another machine, asked for only if there is one that helps."""
         if away and self._there is not None:

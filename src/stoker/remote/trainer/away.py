@@ -41,8 +41,6 @@ class Away(Cluster):
     arena_nbytes: size of the memory on this machine that each worker's batches are put into.
     """
 
-    why_gone = ""
-
     def __init__(self, fleet: "Fleet", number: int, arena_nbytes: int) -> None:
         self._fleet = fleet
         self._number = number
