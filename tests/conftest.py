@@ -143,7 +143,7 @@ def starts_ray(cmdline: str) -> bool:
 def templates() -> list[int]:
     """Pids of the processes that fork this one's workers."""
     local = sys.modules.get("stoker.local.template")
-    pids = [] if local is None else [t.pid for t in tuple(local._living)]
+    pids = [] if local is None else [t.pid for t in tuple(local.living)]
     # One that has ended is its new parent's to reap, which may take seconds over it.
     return [pid for pid in pids if pid and (state_of(pid) != "Z" or parent_of(pid) == os.getpid())]
 

@@ -310,7 +310,7 @@ def test_a_pipe_that_is_given_back_to_torch_before_its_first_batch_is_shuffled_a
     monkeypatch,
 ):
     def refuse(self: Driver, deadline: Deadline) -> None:
-        raise LeftToTorch("its workers cannot be forked from one copy of it")
+        raise LeftToTorch("each worker needs a copy of its own")
 
     monkeypatch.setattr(Driver, "wait_next", refuse)
     plain = play(shuffled_pipe, pipe_epochs, 2)

@@ -75,7 +75,7 @@ class Look:
         if self._collects:
             gc.enable()
         why = self._told or self._left()
-        return why and f"its workers cannot be forked from one copy of it: unpickling it {why}"
+        return why and f"unpickling it {why}; so each worker needs a copy of its own"
 
     def _left(self) -> str:
         state = _numpys_state()
@@ -90,11 +90,11 @@ class Look:
                 continue
             if _identity(fd) not in self._files and not self._is_mapped_only(fd):
                 kind = "socket" if path.startswith("socket:") else "descriptor"
-                return f"left an open {kind}: {path}"
+                return f"left an open {kind} ({path})"
         for each in set(_shared_mappings()) - self._mappings:
             has_no_name = each.path.endswith("(deleted)") or not each.path.startswith("/")
             if has_no_name and not any(inode == each.inode for _, inode in self._files):
-                return f"made shared memory: {each.path or 'without a name'}"
+                return f"made shared memory ({each.path or 'without a name'})"
         return ""
 
     def _is_mapped_only(self, fd: int) -> bool:

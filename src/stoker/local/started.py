@@ -23,10 +23,10 @@ from stoker import at_fork
 from stoker.blame import DIED_EARLY, LeftToTorch
 from stoker.clock import Deadline
 from stoker.local import fork_server, one_copy
-from stoker.local.forker import MESSAGE, OWN, REFUSED, WITH_REST, Body, Forker
+from stoker.local.forker import CLOSE, MESSAGE, OWN, REFUSED, WITH_REST, Body, Forker
 from stoker.local.forks import fork_without_hooks
 from stoker.local.sizing import usable_cores
-from stoker.local.template import Template
+from stoker.local.template import Template, living
 from stoker.scheduler.tasks.slot import Slot
 from stoker.shared_tensors import SharedTensors
 from stoker.trusted import looked_for_children
@@ -76,7 +76,7 @@ class Started(Template):
         multiprocessing.process._children.discard(own)  # type: ignore[attr-defined]
         assert own.pid is not None
         self._pids[OWN] = own.pid
-        self._register()
+        living.add(self)
         num_at_once = usable_cores()
         self._has_rest = len(first) > num_at_once
         for number, slot in enumerate(first):
@@ -156,6 +156,9 @@ def _serve(
     if why:
         with contextlib.suppress(OSError):  # the trainer is gone
             control.send(MESSAGE.pack(REFUSED, *OWN, 0, 0) + why.encode(), socket.MSG_NOSIGNAL)
+            # What is left unread when this end is closed is an error at the other, before what was sent.
+            while (told := control.recv(MESSAGE.size)) and told[0] != CLOSE:
+                pass
         return
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     parent = multiprocessing.parent_process()

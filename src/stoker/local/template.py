@@ -110,7 +110,7 @@ class Template(Cluster):
         finally:
             for sock in (theirs, *(other for _, other in pairs.values())):
                 sock.close()
-        self._register()
+        living.add(self)
 
     def _open(self, processes: Sequence[BaseProcess]) -> socket.socket:
         """Make the control socket; returns the template's end."""
@@ -125,9 +125,6 @@ class Template(Cluster):
         self._is_gone = self._has_rest = False
         self._first: dict[Slot, socket.socket] = {}
         return theirs
-
-    def _register(self) -> None:
-        _living.add(self)
 
     def _become_template(
         self,
@@ -235,7 +232,7 @@ class Template(Cluster):
         self._listen_until(lambda: False, deadline)
         if self._is_gone and self._control.fileno() >= 0:
             descriptors.close_socket(self._control, self._control_is)
-            _living.discard(self)
+            living.discard(self)
             _leaving.discard(self)
             self._reap()
         return self._is_gone
@@ -310,7 +307,7 @@ class Template(Cluster):
 
 
 # Held here until they were seen to end: garbage collection finalizes a socket at any moment.
-_living: set[Template] = set()
+living: set[Template] = set()
 _leaving: set[Template] = set()  # of these, told to close
 
 
@@ -353,9 +350,9 @@ def _stay_as_zombies() -> bool:
 
 
 def _abandon_all() -> None:
-    for template in tuple(_living):
+    for template in tuple(living):
         template.abandon()
-    _living.clear()
+    living.clear()
     _leaving.clear()
 
 

@@ -3,9 +3,11 @@
 import itertools
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stoker.gradients import hook
 from stoker.gradients.codes import Code, capped
 from stoker.gradients.gate.costs import REACH, Costs, Line, best, fitted
 from stoker.gradients.gate.trial import MAX_ROUNDS, NUM_TIMED, NUM_WARM, Trial
@@ -113,3 +115,26 @@ def test_the_first_step_of_a_row_is_not_counted():
             seen.append(trial.medians())
             trial.judge(*trial.medians())
     assert seen == [(2.0, 1.0)]
+
+
+class Model(torch.nn.Linear):
+    """What is asked of a DistributedDataParallel before its device."""
+
+    _delay_all_reduce_all_params = _use_python_reducer = False
+    _comm_hooks = ()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("_delay_all_reduce_all_params", True, "delays the averages"),
+        ("_comm_hooks", ("one",), "hook of its own"),
+        ("_use_python_reducer", True, "python_reducer"),
+        ("lazy_bucket_allocation", True, "allocated anew"),  # of torch 2.15
+    ],
+)
+def test_models_that_average_in_another_way_are_left_as_they_are(name, value, why):
+    model = Model(2, 2, device="meta")
+    assert "it is on meta" in hook.why_not(model)
+    setattr(model, name, value)
+    assert why in hook.why_not(model)

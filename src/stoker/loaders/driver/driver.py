@@ -183,7 +183,7 @@ class Driver:
 
     def draw(self, indices: object, wants_state: bool = False) -> None:
         """Have the sampler's next index list made into a batch."""
-        if self._helpers.have_to_leave():
+        if self._helpers.leave_if_written():
             self._hear_helpers()
         self._apply(Drawn(dumps(indices), wants_state))
 

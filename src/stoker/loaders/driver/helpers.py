@@ -111,8 +111,8 @@ class Alone:
         """Return what others offer, if it is new. limit: workers that could be used at all."""
         return None
 
-    def have_to_leave(self) -> bool:
-        """Whether other machines cannot help any more from here on."""
+    def leave_if_written(self) -> bool:
+        """Leave them, if a tensor that workers share with the loop was written to; returns whether."""
         return False
 
     def leave(self) -> None:
@@ -191,7 +191,7 @@ class Helpers(Alone):
         capacity, _, crowd = offered
         return Offered(capacity, num_local, self.away.fingerprint, crowd)
 
-    def have_to_leave(self) -> bool:
+    def leave_if_written(self) -> bool:
         if self._shared is None or self._shared.is_as_it_was:
             return False
         self.leave()
