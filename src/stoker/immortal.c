@@ -2,8 +2,8 @@
  * copied behind a fork.
  *
  * Source: CPython 3.12 to 3.14, Include/refcount.h and object.h, with the interpreter lock: the lower 32 bits of
- *   the count come first; an object whose 31st bit is set there is not freed, and where all bits are, as up to
- *   3.13 only then, references are not counted; at eight bytes comes its type. immortal.py tries it first.
+ *   the count come first, then, from 3.14 on, flags, of which one says that references are not counted on the
+ *   stack either; at eight bytes comes its type. immortal.py says what to write, and tries it on one object first.
  * Promise: nothing is touched but exact str, bytes, int, float, complex, and tuples of nothing else.
  *   The caller holds the interpreter lock.
  */
@@ -29,9 +29,9 @@ enum { LIST, TUPLE, DICT, NUM_CONTAINERS, NUM_PLAIN = 7 };
 struct kinds {
     object *containers[NUM_CONTAINERS];
     object *plain[NUM_PLAIN];
+    uint64_t immortal; /* the count, and the flags above it */
 };
 
-static const uint32_t IMMORTAL = UINT32_MAX;
 static const int MAX_DEPTH = 4;
 
 static int is_plain(const struct python *python, const struct kinds *kinds, object *any, int depth)
@@ -53,8 +53,10 @@ static ptrdiff_t mark(const struct python *python, const struct kinds *kinds, ob
     if (any->kind == kinds->containers[TUPLE])
         for (ptrdiff_t each = python->num_of(any); each--;)
             num += mark(python, kinds, python->field(any, each));
-    if ((int32_t)any->count >= 0)
-        any->count = IMMORTAL;
+    if ((int32_t)any->count >= 0) {
+        any->count = (uint32_t)kinds->immortal;
+        any->more |= kinds->immortal >> 32;
+    }
     return num;
 }
 

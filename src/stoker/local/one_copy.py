@@ -235,13 +235,11 @@ def _mapped_inodes() -> list[int]:
 
 
 def _num_native() -> int:
-    """Return how many threads there are that a fork would miss, also in C: OpenBLAS starts some where it is
-    loaded, and knows of forks."""
+    """Return how many threads there are that a fork would miss, also in C. OpenBLAS's are not among them, up to
+    as many as it starts: it ends them before a fork, and starts them anew at their next use."""
     names = [(task / "comm").read_text() for task in (_SELF / "task").iterdir()]
     num = sum(not name.startswith(_HARMLESS_THREADS) for name in names)
     libraries = {line.split(None, 5)[5] for line in _maps() if "openblas" in line}
     wanted = [os.environ.get(name, "") for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")]
-    most = [int(text) for text in wanted if text.isdecimal() and int(text)]
-    return num - len(libraries) * (
-        min(most[0] if most else 1 << 10, len(os.sched_getaffinity(0))) - 1
-    )
+    most = [len(os.sched_getaffinity(0)), *(int(text) for text in wanted if text.isdecimal())]
+    return max(num - len(libraries) * (min(filter(None, most)) - 1), 1)
