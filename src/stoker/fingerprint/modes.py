@@ -53,10 +53,8 @@ _OF_TORCH = (
 )  # fmt: skip
 _DECIMAL = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
 _PLAIN = (bool, int, str, type(None))
-_DEPRECATES, _DEPRECATED = (
-    "torchvision.io.image",
-    "The image decoding and encoding capabilities of TorchVision",
-)
+_DEPRECATES = "torchvision.io.image"
+_DEPRECATED = "The image decoding and encoding capabilities of TorchVision"
 _SMALLEST = sys.float_info.min
 
 

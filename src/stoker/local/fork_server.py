@@ -38,9 +38,8 @@ _SERVER = "from multiprocessing.forkserver import main"  # in its command, and i
 _COMMAND = "from stoker.local.fork_server import load_and_serve; load_and_serve({}, {}, {!r})"
 _LENGTH = 8  # bytes of a message's length
 _LOW = 64  # descriptors below that are left to the server's command: libffi keeps one open, of its own library
-_WAIT_S = (
-    120.0  # for its command: the memory of a server that nobody wants is the script's again then
-)
+# For its command: the memory of a server that nobody wants is the script's again then.
+_WAIT_S = 120.0
 _WAITS = ("wait", "wait3", "wait4", "waitid", "waitpid")
 _UCRED = struct.Struct("3i")  # process, user, group: unix(7), SO_PEERCRED
 # Variables that torch itself sets while torchvision is imported, and that it reads when it compiles something.

@@ -107,9 +107,8 @@ class Started(Template):
 _here = threading.local()  # `tensors`: of the loader that this thread starts
 _lock = threading.Lock()  # of the next two
 _num_noting = 0
-_torchs: Any = (
-    None  # the function that `_reduced` stands in for; stays, as another thread may be in there
-)
+# The function that `_reduced` stands in for; it stays, as another thread may be in there.
+_torchs: Any = None
 
 
 @contextlib.contextmanager

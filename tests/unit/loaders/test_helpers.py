@@ -70,9 +70,8 @@ def test_others_leave_when_a_tensor_changes_that_they_have_a_copy_of(monkeypatch
     tensor = torch.zeros(size)
     away = types.SimpleNamespace(leave=lambda: left.append(True))
     made = Helpers(Fleet(), away, frozenset(), SharedTensors([tensor.untyped_storage()]))
-    assert (
-        not made.leave_if_written()
-    )  # of a larger one nobody has: its job is refused, and says why
+    # Of a larger one nobody has: its job is refused, and says why.
+    assert not made.leave_if_written()
     tensor += 1
     assert made.leave_if_written() == bool(num_left)
     assert len(left) == num_left

@@ -68,9 +68,8 @@ def test_a_pair_with_none_or_true_in_it_is_plain():
 def test_other_pythons_that_are_here_can_do_it(name):
     """The same compiled library serves them all."""
     found = shutil.which(name)
-    if (
-        found is not None and Path(found).parent.name == "shims"
-    ):  # pyenv's: which of them it starts is set elsewhere
+    # pyenv's: which of them it starts is set elsewhere.
+    if found is not None and Path(found).parent.name == "shims":
         found = next(
             map(str, Path(found).parents[1].glob(f"versions/{name[6:]}.*/bin/python")), None
         )
